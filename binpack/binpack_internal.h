@@ -1,0 +1,41 @@
+/* Inside of binpack/. */
+#ifndef TESSERA_BINPACK_INTERNAL_H
+#define TESSERA_BINPACK_INTERNAL_H
+
+#include "binpack/binpack.h"
+
+/* Lowers the score of a choice that puts two memory-bound pods on one GPU below all others. */
+#define BP_NEIGHBOUR_PENALTY (1 << 20)
+
+/* What choosing needs to know of a request beside the request itself. */
+struct bp_task {
+	const struct st_cluster *cluster;
+	const struct st_config *cfg;
+	const struct st_node *node;
+	const struct bp_chooser *how;
+	const struct st_request *req;
+	int64_t cpu_after; /* CPU milli left on the node when the pod is there */
+	int64_t n_before;  /* the measure's N of the node; 0 without measure */
+};
+
+/* Why this one GPU cannot take one more share; BP_OK when it can. */
+enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,
+				 enum st_mode mode, const struct st_item *it);
+/* The more telling of two verdicts of GPUs of one node: the one closer to success. */
+enum bp_verdict bp_nearer(enum bp_verdict a, enum bp_verdict b);
+
+/* Checks of the node as a whole: known, ready, products, CPU, host memory, pods. */
+enum bp_verdict bp_node_verdict(const struct st_cluster *c, const struct st_node *n,
+				const struct st_request *req);
+
+/* Fragmentation of a MIG layout when all plain profiles are equally likely: breaks ties among
+ * starts that the workload does not tell apart. */
+int bp_mig_spread(const struct st_mig_geometry *g, uint64_t placed);
+
+/* search.c: requests of several items or devices. *ret's node and grant count are set by it. */
+enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int32_t *ret_score);
+
+/* Starts a grant for an item: container, kind, mode, compute, profile. */
+void bp_grant_init(struct st_grant *g, const struct st_item *it, enum st_mode mode);
+
+#endif

@@ -1,0 +1,305 @@
+#include "extender/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/quantity.h"
+#include "policy/policy.h"
+
+enum kind { TEXT, FLAG, YES_NO, INTEGER, BYTES, RATIO };
+
+struct row {
+	const char *name; /* without "--" */
+	const char *arg;  /* NULL: a flag */
+	const char *env;  /* NULL: none */
+	const char *fallback; /* as text; NULL: none */
+	const char *help;
+	enum kind kind;
+	size_t offset;
+	int64_t min, max;
+};
+
+#define AT(field) offsetof(struct ex_options, field)
+
+static const struct row rows[] = {
+	{"cluster", "FILE", "TESSERA_CLUSTER", NULL,
+	 "Nodes and pods, as `kubectl get nodes,pods -A -o json` prints them; - reads standard input. "
+	 "Required.",
+	 TEXT, AT(cluster), 0, 0},
+	{"listen", "ADDR:PORT", "TESSERA_LISTEN", "127.0.0.1:8080",
+	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.", TEXT,
+	 AT(listen), 0, 0},
+	{"journal", "FILE", "TESSERA_JOURNAL", NULL,
+	 "Record binds and releases in this file and replay it at start; without it they last as long "
+	 "as the process.",
+	 TEXT, AT(journal), 0, 0},
+	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
+	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
+	 YES_NO, AT(journal_sync), 0, 0},
+	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd", "How nodes and GPUs are chosen; see below.",
+	 TEXT, AT(policy), 0, 0},
+	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", INTEGER, AT(threads), 1,
+	 256},
+	{"max-body", "BYTES", "TESSERA_MAX_BODY", "64Mi",
+	 "Largest request body; a larger one is refused in the reply's Error.", BYTES, AT(max_body),
+	 1024, INT64_C(1) << 32},
+	{"reserve-mib", "N", "TESSERA_RESERVE_MIB", "0", "MiB of every GPU that are never given away.",
+	 INTEGER, AT(reserve_mib), 0, INT32_MAX},
+	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60",
+	 "Containers that may share one GPU: 60, or 48 on older drivers.", INTEGER, AT(clients_max), 1,
+	 60000},
+	{"limit-overcommit", "R", "TESSERA_LIMIT_OVERCOMMIT", "1",
+	 "Sum of memory limits on a GPU, as a multiple of its allocatable memory, 1 to 100.", RATIO,
+	 AT(overcommit_permille), 1000, 100000},
+	{"hami", NULL, "TESSERA_HAMI", "no",
+	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0},
+	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0},
+	{"prefix", "P", "TESSERA_PREFIX", "nvidia.com/container.",
+	 "Start of the annotation keys of a container.", TEXT, AT(prefix), 0, 0},
+	{"popularity", "PERCENT", "TESSERA_POPULARITY", "95",
+	 "Part of the pods seen whose classes make up the workload that fragmentation is measured for.",
+	 INTEGER, AT(popularity), 1, 100},
+	{"seed", "N", "TESSERA_SEED", "1", "Seed of random policies and random ties.", INTEGER,
+	 AT(seed), 0, INT64_MAX},
+	{"ties", "rank|random", "TESSERA_TIES", "rank",
+	 "Which of equally good nodes wins: the first in a fixed order, or one drawn per pod.", TEXT,
+	 AT(ties), 0, 0},
+	{"score-rest", "N", "TESSERA_SCORE_REST", "9",
+	 "Highest prioritize score of a node that is not the best (which has 10), 0 to 9. 0 keeps the "
+	 "choice against other score plugins from a weight of 13 on, 9 from 121 on.",
+	 INTEGER, AT(score_rest), 0, 9},
+	{"pods-cache", "N", "TESSERA_PODS_CACHE", "16384",
+	 "Pods seen by filter whose request is kept for their bind.", INTEGER, AT(pods_cache), 16,
+	 10000000},
+	{"nomination-seconds", "N", "TESSERA_NOMINATION_SECONDS", "600",
+	 "Room made by preemption is kept for its pod until it was not heard of for so long.", INTEGER,
+	 AT(nomination_s), 1, 86400},
+	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.", TEXT,
+	 AT(log_level), 0, 0},
+	{"help", NULL, NULL, NULL, "Print this and exit.", FLAG, AT(help), 0, 0},
+	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0},
+};
+
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static int set_bool(bool *at, const char *value, struct err *err)
+{
+	static const char *const yes[] = {"yes", "true", "on", "1"};
+	static const char *const no[] = {"no", "false", "off", "0"};
+
+	for (size_t i = 0; i < 4; i++) {
+		if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
+			*at = strcmp(value, yes[i]) == 0;
+			return 0;
+		}
+	}
+	return err_set(err, ERR_INVALID, "\"%s\" is neither yes nor no", value);
+}
+
+static int set_ratio(const struct row *r, int64_t *at, const char *value, struct err *err)
+{
+	int64_t nano, permille;
+	int rc;
+
+	rc = decimal_parse_nano(value, &nano, err);
+	/* The parser ends at 9: larger ratios are whole numbers. */
+	if (rc == ERR_RANGE) {
+		rc = integer_parse(value, 0, r->max / 1000, &permille, err);
+		permille = rc == 0 ? permille * 1000 : 0;
+	} else {
+		permille = rc == 0 ? nano / 1000000 : 0;
+	}
+	if (rc < 0)
+		return rc;
+	if (permille < r->min || permille > r->max)
+		return err_set(err, ERR_RANGE, "\"%s\" is not between 1 and 100", value);
+	*at = permille;
+	return 0;
+}
+
+static int set_row(const struct row *r, struct ex_options *o, const char *value, struct err *err)
+{
+	char *at = (char *)o + r->offset;
+	int64_t v;
+	int rc = 0;
+
+	switch (r->kind) {
+	case TEXT:
+		memcpy(at, &value, sizeof(value));
+		break;
+	case FLAG:
+	case YES_NO:
+		rc = set_bool((bool *)at, value, err);
+		break;
+	case INTEGER:
+		rc = integer_parse(value, r->min, r->max, &v, err);
+		if (rc == 0)
+			memcpy(at, &v, sizeof(v));
+		break;
+	case BYTES:
+		rc = quantity_parse(value, QUANTITY_ONE, &v, err);
+		if (rc == 0 && (v < r->min || v > r->max))
+			rc = err_set(err, ERR_RANGE, "\"%s\" is not between %lld and %lld bytes",
+				     value, (long long)r->min, (long long)r->max);
+		if (rc == 0)
+			memcpy(at, &v, sizeof(v));
+		break;
+	case RATIO:
+		rc = set_ratio(r, &v, value, err);
+		if (rc == 0)
+			memcpy(at, &v, sizeof(v));
+		break;
+	}
+	return rc;
+}
+
+static const struct row *row_find(const char *name, size_t len)
+{
+	for (size_t i = 0; i < ROWS; i++) {
+		if (strlen(rows[i].name) == len && memcmp(rows[i].name, name, len) == 0)
+			return &rows[i];
+	}
+	return NULL;
+}
+
+/* One argument, at argv[*i]; *i moves to the last one used. */
+static int parse_arg(int argc, char *const *argv, int *i, struct ex_options *o, struct err *err)
+{
+	const char *arg = argv[*i], *value;
+	const struct row *r = NULL;
+	size_t len;
+	int rc;
+
+	if (strcmp(arg, "-h") == 0)
+		arg = "--help";
+	if (strncmp(arg, "--", 2) == 0) {
+		len = strcspn(arg + 2, "=");
+		r = row_find(arg + 2, len);
+	}
+	if (r == NULL)
+		return err_set(err, ERR_INVALID, "%s: no such option; see --help", arg);
+	value = arg[2 + len] == '=' ? arg + 3 + len : NULL;
+	if (r->arg == NULL && value == NULL)
+		value = "yes";
+	if (value == NULL) {
+		if (*i + 1 >= argc)
+			return err_set(err, ERR_INVALID, "--%s needs %s", r->name, r->arg);
+		value = argv[++*i];
+	}
+	rc = set_row(r, o, value, err);
+	return rc < 0 ? err_prefix(err, rc, "--%s", r->name) : 0;
+}
+
+static int check(const struct ex_options *o, struct err *err)
+{
+	if (o->cluster[0] == '\0')
+		return err_set(err, ERR_INVALID, "--cluster FILE is required; see --help");
+	if (po_policy_find(o->policy) == NULL)
+		return err_set(err, ERR_INVALID, "--policy: \"%s\" is none; see --help", o->policy);
+	if (strcmp(o->ties, "rank") != 0 && strcmp(o->ties, "random") != 0)
+		return err_set(err, ERR_INVALID, "--ties: \"%s\" is neither rank nor random",
+			       o->ties);
+	if (log_level_parse(o->log_level) < 0)
+		return err_set(err, ERR_INVALID,
+			       "--log-level: \"%s\" is none of error, warn, info, debug",
+			       o->log_level);
+	if (o->prefix[0] == '\0' || strchr(o->prefix, '/') == NULL)
+		return err_set(err, ERR_INVALID, "--prefix: \"%s\" is no start of an annotation key",
+			       o->prefix);
+	return 0;
+}
+
+int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
+		     struct ex_options *ret, struct err *err)
+{
+	struct ex_options o = {
+		.cluster = "", .listen = "", .journal = "", .policy = "", .prefix = "", .ties = ""};
+	const char *value;
+	int rc;
+
+	for (size_t i = 0; i < ROWS; i++) {
+		if (rows[i].fallback != NULL && set_row(&rows[i], &o, rows[i].fallback, err) < 0)
+			return err_prefix(err, ERR_INTERNAL, "--%s", rows[i].name);
+		value = rows[i].env == NULL ? NULL
+			: getenv_fn != NULL ? getenv_fn(rows[i].env)
+					    : getenv(rows[i].env);
+		rc = value != NULL && value[0] != '\0' ? set_row(&rows[i], &o, value, err) : 0;
+		if (rc < 0)
+			return err_prefix(err, rc, "%s", rows[i].env);
+	}
+	for (int i = 1; i < argc; i++) {
+		rc = parse_arg(argc, argv, &i, &o, err);
+		if (rc < 0)
+			return rc;
+	}
+	if (!o.help && !o.version) {
+		rc = check(&o, err);
+		if (rc < 0)
+			return rc;
+	}
+	*ret = o;
+	return 0;
+}
+
+/* Breaks text into lines of at most width columns, each but the first after indent blanks. */
+static void put_wrapped(struct buf *b, const char *text, int indent, int width)
+{
+	int column = 0;
+	size_t len;
+
+	while (*text != '\0') {
+		len = strcspn(text, " ");
+		if (column > 0 && column + 1 + (int)len > width) {
+			buf_printf(b, "\n%*s", indent, "");
+			column = 0;
+		}
+		if (column > 0)
+			buf_putc(b, ' ');
+		buf_put(b, text, len);
+		column += (int)len + (column > 0);
+		text += len + (text[len] == ' ');
+	}
+	buf_putc(b, '\n');
+}
+
+void ex_options_help(struct buf *b)
+{
+	const struct po_policy *p;
+	char left[64];
+
+	buf_puts(b, "usage: tessera-extender --cluster FILE [option...]\n\n"
+		    "Answers a kube-scheduler's filter, prioritize, bind and preempt calls for "
+		    "fractional,\nwhole and MIG GPU requests, on a cluster read from a file.\n\n");
+	for (size_t i = 0; i < ROWS; i++) {
+		snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
+			 rows[i].arg != NULL ? " " : "", rows[i].arg != NULL ? rows[i].arg : "");
+		buf_printf(b, "  %-28s ", left);
+		put_wrapped(b, rows[i].help, 31, 60);
+		if (rows[i].fallback != NULL && rows[i].arg != NULL)
+			buf_printf(b, "%31s[%s]\n", "", rows[i].fallback);
+	}
+	buf_puts(b, "\nEach option but --help and --version can be set in the environment too: "
+		    "--max-body as\nTESSERA_MAX_BODY. The command line wins.\n\npolicies:\n");
+	for (size_t i = 0; (p = po_policy_at(i)) != NULL; i++)
+		buf_printf(b, "  %-12s %s\n", p->name, p->help);
+}
+
+void ex_options_markdown(struct buf *b)
+{
+	buf_puts(b, "| option | default | environment | meaning |\n|---|---|---|---|\n");
+	for (size_t i = 0; i < ROWS; i++) {
+		buf_printf(b, "| `--%s%s", rows[i].name, rows[i].arg != NULL ? " " : "");
+		for (const char *p = rows[i].arg != NULL ? rows[i].arg : ""; *p != '\0'; p++) {
+			if (*p == '|')
+				buf_putc(b, '\\');
+			buf_putc(b, *p);
+		}
+		buf_printf(b, "` | %s%s%s | %s%s%s | %s |\n", rows[i].fallback != NULL ? "`" : "",
+			   rows[i].fallback != NULL ? rows[i].fallback : "–",
+			   rows[i].fallback != NULL ? "`" : "", rows[i].env != NULL ? "`" : "",
+			   rows[i].env != NULL ? rows[i].env : "–", rows[i].env != NULL ? "`" : "",
+			   rows[i].help);
+	}
+}

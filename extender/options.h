@@ -1,0 +1,33 @@
+/* The options of tessera-extender: one table from which the parser, --help and OPTIONS.md come. */
+#ifndef TESSERA_EXTENDER_OPTIONS_H
+#define TESSERA_EXTENDER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#define EX_VERSION "0.1.0"
+
+struct ex_options {
+	/* Strings belong to argv, the environment or the table. "" = not given. */
+	const char *cluster, *listen, *journal, *policy, *prefix, *ties, *log_level;
+	int64_t threads, max_body, reserve_mib, clients_max, overcommit_permille;
+	int64_t popularity, seed, pods_cache, nomination_s, score_rest;
+	bool journal_sync, hami, cdi;
+	bool help, version;
+};
+
+/* Reads the command line over the environment (TESSERA_...) over the defaults. ERR_INVALID,
+ * ERR_RANGE: the message names option and value; --help and --version are taken before anything is
+ * checked. getenv_fn NULL: getenv. */
+int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
+		     struct ex_options *ret, struct err *err);
+
+/* The text of --help, and the table that OPTIONS.md holds. */
+void ex_options_help(struct buf *b);
+void ex_options_markdown(struct buf *b);
+
+#endif

@@ -1,0 +1,78 @@
+/* Expected fragmentation of each node for a workload, kept up to date node by node.
+ *
+ * Two measures, both exact integers (N = K * F, see README.md):
+ *   FGD  N = sum w_m F_m                                        (the paper's)
+ *   CA   N = sum w_m (R - fill_m) + 3 sum w_m F_m + K max(0, 8R - floor(12 G c / C))
+ * in milli of a device. A GPU whose mode, clients, compute shares or MIG layout a class cannot use
+ * counts for that class as if it were too small. GPUs taken by others do not count at all. */
+#ifndef TESSERA_FRAGMENTATION_MEASURE_H
+#define TESSERA_FRAGMENTATION_MEASURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fragmentation/workload.h"
+#include "state/cluster.h"
+
+enum fr_kind { FR_FGD, FR_CA };
+
+struct fr_measure;
+
+/* Borrows the cluster, takes the workload over (freed with the measure, or at the next set). */
+struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
+				  struct fr_workload *take_w); /* NULL: no memory, take_w freed */
+void fr_measure_free(struct fr_measure *m);
+const struct fr_workload *fr_measure_workload(const struct fr_measure *m);
+
+/* Brings the node's numbers up to date with the cluster. ERR_NOMEM (the node then scores as 0).
+ * To be called before the functions below when the node's version moved. */
+int fr_measure_sync(struct fr_measure *m, uint32_t node);
+/* N of the node as last synced; the sum over all nodes synced so far. */
+int64_t fr_measure_node(const struct fr_measure *m, uint32_t node);
+int64_t fr_measure_total(const struct fr_measure *m);
+/* What N is divided by to give milli of a device: K, or 4 K for CA. */
+int64_t fr_measure_scale(const struct fr_measure *m);
+/* Idle GPU milli of the nodes synced so far, as the measure counts them. */
+int64_t fr_measure_idle_total(const struct fr_measure *m);
+
+/* A GPU as a class sees it: what of st_gpu the measure depends on, a value to change freely. */
+struct fr_gpu {
+	int32_t free_mib;
+	int32_t compute_left_nano;
+	int32_t clients_left;
+	uint16_t type;       /* (product, allocatable, geometry), known to the measure */
+	uint8_t mode;
+	bool usable;         /* not taken by others */
+	uint64_t mig_placed;
+	uint32_t row;        /* set by fr_gpu_*(): what this state is worth to each class */
+};
+
+/* GPU gpu_idx of the node, which is synced. */
+struct fr_gpu fr_gpu_load(const struct fr_measure *m, uint32_t node, unsigned gpu_idx);
+/* The GPU after one more share / after being given whole / after one more MIG instance. */
+struct fr_gpu fr_gpu_after_share(struct fr_measure *m, const struct fr_gpu *g, enum st_mode mode,
+				 int32_t request_mib, int32_t compute_nano);
+struct fr_gpu fr_gpu_after_whole(struct fr_measure *m, const struct fr_gpu *g);
+struct fr_gpu fr_gpu_after_mig(struct fr_measure *m, const struct fr_gpu *g, int profile,
+			       int start);
+/* The row of GPU g once it is as `after` says, with that many more clients. */
+uint32_t fr_gpu_row(struct fr_measure *m, const struct fr_gpu *g, const struct st_gpu *after,
+		    int32_t more_clients);
+/* A change of `times` GPUs that were alike and become alike. */
+struct fr_change {
+	uint32_t before, after; /* rows */
+	int32_t times;
+};
+/* N of the node as synced, with the CPU left replaced and some GPUs changed. */
+int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			 const struct fr_change *changes, unsigned change_count);
+
+/* Score of going from N before to N after; higher is better.
+ * FGD: 0..99, trunc(100 / (1 + exp(dF / 1000))) by integer thresholds, 50 = no change.
+ * CA: floor((before - after) / (480 K)). */
+int32_t fr_measure_score(const struct fr_measure *m, int64_t before, int64_t after);
+
+/* floor(K * T_k), T_k = 1000 ln((100-k)/k), for k in 1..99: the FGD thresholds. */
+int64_t fr_threshold(int64_t total, int k);
+
+#endif

@@ -1,0 +1,99 @@
+/* Inside of the measure; for fragmentation/ and its tests only. */
+#ifndef TESSERA_FRAGMENTATION_MEASURE_INTERNAL_H
+#define TESSERA_FRAGMENTATION_MEASURE_INTERNAL_H
+
+#include "fragmentation/measure.h"
+
+#define FR_ROWS_LIMIT (1u << 16) /* distinct GPU states remembered before starting over */
+#define FR_CPU_EXACT (1 << 23) /* CPU milli below which the reciprocal division is exact */
+#define FR_UNCAPPED INT32_MAX
+
+/* What one GPU state is worth to each class; three arrays of `stride` int32. */
+struct fr_row {
+	const int32_t *fill;  /* milli that tasks of the class alone could fill */
+	const int32_t *unfit; /* free milli that no task of the class can take */
+	const int32_t *fit;   /* 1 when at least one task fits */
+};
+
+/* A class against one type of GPU. */
+struct fr_type_class {
+	int32_t d_mib;    /* SHARE: MiB a task takes */
+	int32_t d_milli;  /* the same in milli of the device; WHOLE 1000; MIG: of its units */
+	int16_t profile;  /* MIG: index in the geometry, -1 = not there */
+	bool accepted;    /* product, and the kind of GPU */
+	uint64_t cpu_inv; /* ceil(2^46 * d_milli * count / cpu_milli); 0 = never limited by CPU */
+};
+
+struct fr_type {
+	uint32_t product;
+	int32_t alloc_mib;
+	const struct st_mig_geometry *mig;
+	int32_t clients_cap; /* more clients left than this makes no difference to any class */
+	struct fr_type_class *classes;
+};
+
+/* The state of a GPU, as a hash key: no padding. */
+struct fr_row_key {
+	uint64_t mig_placed;
+	int32_t free_mib;
+	int32_t compute_left_nano;
+	int32_t clients_left;
+	uint16_t type;
+	uint8_t mode;
+	uint8_t usable;
+};
+
+struct fr_node {
+	uint32_t epoch;   /* of the rows below; 0 = never synced */
+	uint32_t version; /* of st_node when synced */
+	int32_t idle_milli;
+	uint8_t gpu_count;
+	int64_t n;
+	int32_t *sums;    /* fill, unfit, fit: 3 * stride */
+	uint32_t rows[ST_GPUS_MAX];
+	uint16_t types[ST_GPUS_MAX];
+};
+
+struct fr_measure {
+	const struct st_cluster *cluster;
+	enum fr_kind kind;
+	struct fr_workload *w;
+	int64_t scale;       /* what N is divided by to give milli: K or 4 K */
+	int64_t thresholds[100];
+	int64_t cpu_only;    /* weight of the classes without GPU: they always count all of R */
+
+	/* GPU classes, those of one device first. index[i] is the class in the workload. */
+	uint32_t class_count, single_count, stride;
+	uint32_t *index;
+	int32_t *weight;
+	int32_t *count;
+	int64_t *cpu;
+	int64_t cpu_relaxed; /* CPU left at which no class of any type is limited by CPU */
+
+	uint32_t type_count, type_cap;
+	struct fr_type *types;
+
+	/* Rows: row i at rows + i * 3 * stride; row 0 is all zero. */
+	uint32_t row_count, row_cap, row_limit, row_epoch;
+	int32_t *rows;
+	struct fr_row_key *row_keys;
+	uint32_t *row_slots; /* open addressing; 0 = empty */
+	uint32_t slot_mask;
+
+	uint32_t node_cap;
+	struct fr_node *nodes;
+	int64_t total, idle_total;
+};
+
+/* rows.c */
+int fr_types_find(struct fr_measure *m, uint32_t product, const struct st_gpu *g);
+uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g); /* 0 where memory is short */
+struct fr_row fr_row_at(const struct fr_measure *m, uint32_t row);
+void fr_rows_clear(struct fr_measure *m);
+int fr_rows_init(struct fr_measure *m);
+
+/* threshold.c */
+void fr_thresholds_fill(int64_t total, int64_t j[100]);
+int32_t fr_score_fgd(const int64_t j[100], int64_t delta);
+
+#endif

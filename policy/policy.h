@@ -1,0 +1,110 @@
+/* Placement: filter -> score -> tie-break over all nodes, with a cache per request shape.
+ *
+ * Everything here is a pure function of the cluster, the workload and the request: asking changes
+ * caches only. Not thread-safe; the caller holds the lock of the cluster. */
+#ifndef TESSERA_POLICY_H
+#define TESSERA_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "binpack/binpack.h"
+#include "fragmentation/workload.h"
+#include "state/cluster.h"
+
+/* One row of the policy table. */
+struct po_policy {
+	const char *name;  /* "ca-fgd" */
+	const char *help;  /* one line */
+	bool uses_measure;
+	enum fr_kind measure;
+	enum bp_pick pick;
+	bool random;       /* score is drawn per (seed, decision number, node) */
+	/* Node score, higher is better, for a request that fits; NULL: the measure's score. */
+	int32_t (*score)(const struct st_cluster *c, const struct st_node *n,
+			 const struct st_request *req);
+};
+
+/* The i-th policy, NULL past the end; "ca-fgd" is the first and the default. */
+const struct po_policy *po_policy_at(size_t i);
+const struct po_policy *po_policy_find(const char *name); /* NULL: no such policy */
+
+enum po_ties { PO_TIES_RANK, PO_TIES_RANDOM };
+
+struct po_options {
+	const struct po_policy *policy; /* NULL: the default */
+	enum po_ties ties;
+	uint64_t seed;          /* of random policies and random ties */
+	int popularity_percent; /* of the typical set; 0 = 95 */
+	size_t shapes_max;      /* cached request shapes; 0 = 256 */
+	bool learn;             /* estimate the workload from po_placer_learn() */
+};
+
+struct po_placer;
+
+/* Borrows the cluster. NULL: no memory. */
+struct po_placer *po_placer_new(struct st_cluster *c, const struct po_options *opt);
+void po_placer_free(struct po_placer *p);
+const struct po_policy *po_placer_policy(const struct po_placer *p);
+
+/* Counts a request into the workload estimate. With learn set the estimate is rebuilt now and then
+ * (each rebuild drops all caches); otherwise only po_placer_rebuild() does. ERR_NOMEM. */
+int po_placer_learn(struct po_placer *p, const struct st_request *req, struct err *err);
+/* Makes the workload from what was learned. ERR_NOMEM: the old one stays. */
+int po_placer_rebuild(struct po_placer *p, struct err *err);
+const struct fr_workload *po_placer_workload(const struct po_placer *p); /* NULL: no measure */
+
+/* The answer for one node and request: a verdict and, where it is BP_OK, a key that orders nodes:
+ * the larger key wins; keys of different nodes differ. */
+struct po_answer {
+	enum bp_verdict verdict;
+	uint64_t key;   /* (score, rank) packed; 0 unless BP_OK */
+	int32_t score;
+};
+
+/* A request brought up to date against the present cluster; valid until the cluster or workload
+ * changes or another request is asked about. NULL: no memory. decision_no feeds random policies
+ * and ties only: equal numbers give equal draws. */
+struct po_shape;
+struct po_shape *po_placer_ask(struct po_placer *p, const struct st_request *req,
+			       uint64_t decision_no);
+/* O(1). An unknown or removed id is BP_NO_NODE. */
+struct po_answer po_shape_node(const struct po_shape *s, uint32_t node);
+/* The winner over all nodes, ST_NONE when nothing fits; O(1) after the ask (random: O(nodes)). */
+uint32_t po_shape_best(const struct po_shape *s);
+
+/* Chooses GPUs on the node as the scores assumed. */
+enum bp_verdict po_placer_choose(struct po_placer *p, const struct st_request *req, uint32_t node,
+				 uint64_t decision_no, struct st_decision *ret);
+
+/* Cluster-wide N of the policy's measure (FGD's where the policy has none), idle GPU milli, and K.
+ * For reports: brings all nodes up to date first. ERR_NOMEM. */
+struct po_fragmentation {
+	int64_t n;           /* sum over nodes; F in milli = n / (divisor) */
+	int64_t divisor;     /* K for FGD, 4 K for CA */
+	int64_t idle_milli;
+};
+int po_placer_fragmentation(struct po_placer *p, struct po_fragmentation *ret, struct err *err);
+
+/* Preemption: which pods must go from the node so that the request fits.
+ *
+ * Candidates are the pods of a priority below the given one that are not terminating already.
+ * Those in proposed[] (UIDs) go first: what the scheduler proposed and holds no GPU stays a victim,
+ * since it may be in the way of something we do not see; what holds GPUs is kept only where it
+ * makes room; further pods are added, least important first, where the proposal is not enough.
+ * BP_OK: *ret_uids is malloc'ed with *ret_count UIDs that point into the cluster; none = it fits as
+ * it is. Otherwise the verdict says what stands in the way even with all candidates gone.
+ * Changes nothing. *ret_rc = ERR_NOMEM when memory was short. */
+enum bp_verdict po_placer_victims(struct po_placer *p, const struct st_request *req, uint32_t node,
+				  int32_t priority, const char *const *proposed,
+				  size_t proposed_count, const char ***ret_uids, size_t *ret_count,
+				  int *ret_rc);
+
+/* A cluster of its own that holds a copy of one node and its pods, for asking "what if". The node's
+ * id is 0 there. Pods for which skip() is true are left out; skip may be NULL. NULL: no memory. */
+struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
+				bool (*skip)(const struct st_pod *p, void *ctx), void *ctx);
+
+#endif

@@ -1,0 +1,283 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "policy/policy.h"
+#include "replay/command.h"
+#include "replay/progress.h"
+#include "replay/report.h"
+#include "replay/run.h"
+
+#define POLICIES_MAX 64
+
+struct args {
+	struct rp_inputs in;
+	const char *policies_text, *ties_text, *csv_path, *decisions_path;
+	bool json, check;
+	const struct po_policy *policies[POLICIES_MAX];
+	size_t policy_count;
+	enum po_ties ties[2];
+	size_t ties_count;
+	uint64_t seeds[RP_SEEDS_MAX];
+	size_t seed_count;
+};
+
+static int no_such_policy(const char *name, size_t len, struct err *err)
+{
+	char names[256] = "";
+
+	for (size_t i = 0; po_policy_at(i) != NULL; i++) {
+		size_t used = strlen(names);
+
+		snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+			 po_policy_at(i)->name);
+	}
+	return err_set(err, ERR_INVALID, "--policy: no policy \"%.*s\" (there are: %s)",
+		       len < 64 ? (int)len : 64, name, names);
+}
+
+static int add_policy(struct args *a, const char *s, size_t len, struct err *err)
+{
+	char name[64] = "";
+	const struct po_policy *p;
+
+	if (len < sizeof(name))
+		memcpy(name, s, len);
+	p = po_policy_find(name);
+	if (p == NULL)
+		return no_such_policy(s, len, err);
+	for (size_t i = 0; i < a->policy_count; i++)
+		if (a->policies[i] == p)
+			return err_set(err, ERR_INVALID, "--policy: \"%s\" twice", name);
+	if (a->policy_count == POLICIES_MAX)
+		return err_set(err, ERR_RANGE, "--policy: too many policies");
+	a->policies[a->policy_count++] = p;
+	return 0;
+}
+
+static int parse_policies(struct args *a, struct err *err)
+{
+	if (a->policies_text == NULL) {
+		a->policies[a->policy_count++] = po_policy_at(0);
+		return 0;
+	}
+	if (strcmp(a->policies_text, "all") == 0) {
+		for (size_t i = 0; po_policy_at(i) != NULL && i < POLICIES_MAX; i++)
+			a->policies[a->policy_count++] = po_policy_at(i);
+		return 0;
+	}
+	for (const char *s = a->policies_text;;) {
+		const char *comma = strchr(s, ',');
+		int rc = add_policy(a, s, comma != NULL ? (size_t)(comma - s) : strlen(s), err);
+
+		if (rc < 0 || comma == NULL)
+			return rc;
+		s = comma + 1;
+	}
+}
+
+static int parse_ties(struct args *a, struct err *err)
+{
+	static const struct {
+		const char *text;
+		enum po_ties ties[2];
+		size_t count;
+	} forms[] = {
+		{"rank", {PO_TIES_RANK}, 1},
+		{"random", {PO_TIES_RANDOM}, 1},
+		{"rank,random", {PO_TIES_RANK, PO_TIES_RANDOM}, 2},
+		{"random,rank", {PO_TIES_RANDOM, PO_TIES_RANK}, 2},
+	};
+
+	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
+		if (a->ties_text == NULL || strcmp(a->ties_text, forms[i].text) == 0) {
+			memcpy(a->ties, forms[i].ties, sizeof(a->ties));
+			a->ties_count = forms[i].count;
+			return 0;
+		}
+	return err_set(err, ERR_INVALID, "--ties: \"%s\" is not rank, random or rank,random",
+		       a->ties_text);
+}
+
+static int parse_lists(struct args *a, struct err *err)
+{
+	int rc = parse_policies(a, err);
+
+	if (rc == 0)
+		rc = parse_ties(a, err);
+	if (rc == 0)
+		rc = rp_seeds_parse(a->in.seeds_text, a->seeds, &a->seed_count, err);
+	if (rc == 0 && a->decisions_path != NULL &&
+	    a->policy_count * a->ties_count * a->seed_count > 1)
+		rc = err_set(err, ERR_INVALID,
+			     "--decisions wants one policy, one seed and one tie-break");
+	return rc;
+}
+
+/* One run after the other; results are grouped by policy and tie-break. */
+static int run_all(const struct args *a, const struct rp_trace *t, struct rp_result *results,
+		   struct buf *decisions, struct err *err)
+{
+	size_t groups = a->policy_count * a->ties_count;
+	struct rp_progress progress;
+	int rc = 0;
+
+	rp_progress_init(&progress, a->in.quiet);
+	for (size_t s = 0; rc == 0 && s < a->seed_count; s++) {
+		struct rp_order order = {0};
+
+		rc = rp_inputs_order(&a->in, t, a->seeds[s], &order, err);
+		for (size_t g = 0; rc == 0 && g < groups; g++) {
+			struct rp_run_options opt = {
+				.policy = a->policies[g / a->ties_count],
+				.ties = a->ties[g % a->ties_count],
+				.seed = a->seeds[s],
+				.decisions = a->decisions_path != NULL ? decisions : NULL,
+				.progress = rp_progress_show,
+				.progress_ctx = &progress,
+				.check = a->check,
+			};
+
+			snprintf(progress.label, sizeof(progress.label), "%s, seed %" PRIu64,
+				 opt.policy->name, opt.seed);
+			if (opt.decisions != NULL)
+				buf_printf(decisions, "step,pod,node,gpus,%s\n",
+					   opt.policy->uses_measure &&
+						   opt.policy->measure == FR_CA ?
+						   "phi_num" :
+						   "frag_num");
+			rc = rp_run(t, &order, &opt, &results[g * a->seed_count + s], err);
+		}
+		rp_order_fini(&order);
+	}
+	rp_progress_clear(&progress);
+	return rc;
+}
+
+static int write_file(const char *path, struct buf *b, struct err *err)
+{
+	if (!buf_ok(b))
+		return err_set(err, ERR_NOMEM, "out of memory");
+	if (strcmp(path, "-") != 0)
+		return file_replace(path, b->data, b->len, err);
+	if (fwrite(b->data, 1, b->len, stdout) != b->len)
+		return err_set(err, ERR_IO, "cannot write to standard output");
+	return 0;
+}
+
+static int report(const struct args *a, const struct rp_trace *t, const struct rp_result *results,
+		  size_t count, struct buf *decisions, struct err *err)
+{
+	struct buf csv = BUF_INIT;
+	int rc = 0;
+
+	if (a->json) {
+		char *text = rp_report_json(results, count);
+
+		if (text == NULL)
+			return err_set(err, ERR_NOMEM, "out of memory");
+		puts(text);
+		free(text);
+	} else {
+		if (!a->in.quiet)
+			printf("%zu nodes with %" PRId64 " GPUs; %zu pods in the trace, %zu "
+			       "arrivals\n\n",
+			       t->node_count, results[0].total_milli / RP_GPU_UNITS, t->pod_count,
+			       results[0].arrivals);
+		rp_report_table(stdout, results, count, a->in.quiet);
+	}
+	if (a->csv_path != NULL) {
+		rp_report_csv(&csv, results, count);
+		rc = write_file(a->csv_path, &csv, err);
+	}
+	if (rc == 0 && a->decisions_path != NULL)
+		rc = write_file(a->decisions_path, decisions, err);
+	buf_fini(&csv);
+	if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		rc = err_set(err, ERR_IO, "cannot write to standard output");
+	return rc;
+}
+
+static int run(const struct args *a, const struct rp_trace *t)
+{
+	size_t count = a->policy_count * a->ties_count * a->seed_count;
+	struct rp_result *results = calloc(count, sizeof(*results));
+	struct buf decisions = BUF_INIT;
+	struct err err = ERR_INIT;
+	int status = RP_EXIT_OK;
+	int rc;
+
+	if (results == NULL) {
+		rc = err_set(&err, ERR_NOMEM, "out of memory");
+	} else {
+		rc = run_all(a, t, results, &decisions, &err);
+		if (rc < 0) {
+			status = rp_command_failed(rc, &err);
+		} else {
+			rc = report(a, t, results, count, &decisions, &err);
+			if (rc < 0) {
+				rp_command_failed(rc, &err);
+				status = RP_EXIT_FAILED;
+			}
+		}
+	}
+	if (results == NULL)
+		status = rp_command_failed(rc, &err);
+	free(results);
+	buf_fini(&decisions);
+	return status;
+}
+
+int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
+{
+	static struct args a;
+	const struct rp_option options[] = {
+		{"nodes", "FILE", RP_OPT_TEXT, &a.in.nodes_path, 0, 0,
+		 "nodes: openb CSV, or a cluster as kubectl get nodes,pods -A -o json prints it"},
+		{"pods", "FILE", RP_OPT_TEXT, &a.in.pods_path, 0, 0,
+		 "pods: openb CSV, or such a JSON file, perhaps the same (its pending pods arrive)"},
+		{"policy", "NAME,...", RP_OPT_TEXT, &a.policies_text, 0, 0,
+		 "policies to compare, or \"all\"; ca-fgd"},
+		{"order", "FILE", RP_OPT_TEXT, &a.in.order_path, 0, 0,
+		 "arrivals and node ranks from a file"},
+		{"seed", "N,...", RP_OPT_TEXT, &a.in.seeds_text, 0, 0,
+		 "a run for each seed: of arrivals and ranks where no order is given, of random\n"
+		 "policies and ties; 42. A cluster in JSON keeps its order unless a seed is given"},
+		{"inflate", "R", RP_OPT_DECIMAL, &a.in.inflate_nano, 1, INT64_C(1000000000000),
+		 "clone pods until R times the GPUs are asked for; 1.3, for JSON none"},
+		{"ties", "rank|random", RP_OPT_TEXT, &a.ties_text, 0, 0,
+		 "which node of equal score wins: smallest rank, or a coin; rank,random runs both"},
+		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
+		 "write the whole curves over the load that arrived"},
+		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an array of objects, no table"},
+		{"decisions", "FILE", RP_OPT_TEXT, &a.decisions_path, 0, 0,
+		 "write where each pod went, with the measure after it"},
+		{"check", NULL, RP_OPT_FLAG, &a.check, 0, 0,
+		 "recount the whole model by brute force after each run"},
+		{"quiet", NULL, RP_OPT_FLAG, &a.in.quiet, 0, 0,
+		 "no progress bar, no warnings, no explanations"},
+	};
+	struct rp_trace t;
+	struct err err = ERR_INIT;
+	int status, rc;
+
+	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT};
+	if (!rp_command_options(self, options, sizeof(options) / sizeof(options[0]), argc, argv,
+				&status))
+		return status;
+	rc = parse_lists(&a, &err);
+	if (rc < 0)
+		return rp_command_failed(rc, &err);
+	if (a.in.order_path != NULL && a.in.inflate_nano != RP_INFLATE_DEFAULT) {
+		err_set(&err, 0, "--inflate has no meaning with --order");
+		return rp_command_failed(ERR_INVALID, &err);
+	}
+	rp_trace_init(&t);
+	if (rp_inputs_load(&a.in, &t, &status))
+		status = run(&a, &t);
+	rp_trace_fini(&t);
+	return status;
+}

@@ -1,0 +1,141 @@
+#include "replay/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/quantity.h"
+
+#define DEFAULT_SEED 42
+#define DEFAULT_INFLATE_NANO 1300000000
+#define ORDER_FILE_MAX ((size_t)1 << 30)
+
+bool rp_command_options(const struct rp_command *self, const struct rp_option *options,
+			size_t count, int argc, char **argv, int *ret_status)
+{
+	struct err err = ERR_INIT;
+	int rc = rp_options_parse(options, count, argc, argv, &err);
+
+	if (rc == 0)
+		return true;
+	if (rc == RP_HELP_WANTED) {
+		printf("usage: tessera-replay %s %s\n\n%s\n\n", self->name, self->usage,
+		       self->summary);
+		rp_options_help(stdout, options, count);
+		*ret_status = RP_EXIT_OK;
+		return false;
+	}
+	fprintf(stderr, "tessera-replay %s: %s\n(tessera-replay %s --help lists the options)\n",
+		self->name, err.msg, self->name);
+	*ret_status = RP_EXIT_INPUT;
+	return false;
+}
+
+int rp_command_failed(int code, const struct err *err)
+{
+	fprintf(stderr, "tessera-replay: %s\n",
+		err->msg[0] != '\0' ? err->msg : err_name(code));
+	switch (code) {
+	case ERR_NOMEM:
+	case ERR_INTERNAL:
+	case ERR_CONFLICT:
+	case ERR_NO_ROOM:
+		return RP_EXIT_FAILED;
+	default:
+		return RP_EXIT_INPUT;
+	}
+}
+
+void rp_command_note(void *quiet, const char *text)
+{
+	if (!*(const bool *)quiet)
+		fprintf(stderr, "tessera-replay: warning: %s\n", text);
+}
+
+int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_count,
+		   struct err *err)
+{
+	size_t count = 0;
+
+	if (text == NULL) {
+		seeds[0] = DEFAULT_SEED;
+		*ret_count = 1;
+		return 0;
+	}
+	for (const char *s = text;; count++) {
+		const char *comma = strchr(s, ',');
+		size_t len = comma != NULL ? (size_t)(comma - s) : strlen(s);
+		char one[32];
+		int64_t v;
+		int rc;
+
+		if (count == RP_SEEDS_MAX)
+			return err_set(err, ERR_RANGE, "--seed: more than %d seeds", RP_SEEDS_MAX);
+		if (len >= sizeof(one))
+			return err_set(err, ERR_INVALID, "--seed: \"%s\" is not an integer", text);
+		memcpy(one, s, len);
+		one[len] = '\0';
+		rc = integer_parse(one, 0, INT64_MAX, &v, err);
+		if (rc < 0)
+			return err_prefix(err, rc, "--seed");
+		seeds[count] = (uint64_t)v;
+		if (comma == NULL)
+			break;
+		s = comma + 1;
+	}
+	*ret_count = count + 1;
+	return 0;
+}
+
+bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_status)
+{
+	struct err err = ERR_INIT;
+	bool quiet = in->quiet;
+	int rc;
+
+	if (in->nodes_path == NULL || in->pods_path == NULL) {
+		err_set(&err, 0, "%s is missing", in->nodes_path == NULL ? "--nodes" : "--pods");
+		*ret_status = rp_command_failed(ERR_INVALID, &err);
+		return false;
+	}
+	rc = rp_trace_load(t, in->nodes_path, in->pods_path, rp_command_note, &quiet, &err);
+	if (rc == 0 && in->order_path != NULL && rp_trace_is_json(t))
+		rc = err_set(&err, ERR_INVALID,
+			     "--order: order files belong to node tables, %s is a cluster in JSON",
+			     in->nodes_path);
+	if (rc == 0)
+		return true;
+	*ret_status = rp_command_failed(rc, &err);
+	return false;
+}
+
+static int read_order(const struct rp_inputs *in, const struct rp_trace *t, struct rp_order *ret,
+		      struct err *err)
+{
+	char *text = NULL;
+	size_t len;
+	int rc = file_read(in->order_path, ORDER_FILE_MAX, &text, &len, err);
+
+	if (rc == 0)
+		rc = rp_order_read(t, in->order_path, text, len, ret, err);
+	free(text);
+	return rc;
+}
+
+int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64_t seed,
+		    struct rp_order *ret, struct err *err)
+{
+	bool live = rp_trace_is_json(t);
+	struct rp_order_options opt = {
+		.seed = seed,
+		.inflate_nano = in->inflate_nano,
+		.keep_file_order = live && in->seeds_text == NULL,
+	};
+
+	if (in->order_path != NULL)
+		return read_order(in, t, ret, err);
+	if (opt.inflate_nano == RP_INFLATE_DEFAULT)
+		opt.inflate_nano = live ? RP_NO_INFLATION : DEFAULT_INFLATE_NANO;
+	return rp_order_make(t, &opt, ret, err);
+}

@@ -1,0 +1,59 @@
+/* Subcommands of tessera-replay. Each takes what follows its name and returns the exit status. */
+#ifndef TESSERA_REPLAY_COMMAND_H
+#define TESSERA_REPLAY_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "replay/options.h"
+#include "replay/order.h"
+#include "replay/trace.h"
+
+enum rp_exit {
+	RP_EXIT_OK = 0,
+	RP_EXIT_FAILED = 1, /* output, memory, network, or a bug of ours */
+	RP_EXIT_INPUT = 2,  /* bad option or bad file */
+};
+
+struct rp_command {
+	const char *name;
+	const char *usage; /* the options in one line */
+	const char *summary;
+	int (*run)(const struct rp_command *self, int argc, char **argv);
+};
+
+int rp_cmd_run(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_drive(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_cluster(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_generate(const struct rp_command *self, int argc, char **argv);
+
+/* Parses the command's options; prints the help or the message itself. true: go on; false: return
+ * *ret_status. */
+bool rp_command_options(const struct rp_command *self, const struct rp_option *options,
+			size_t count, int argc, char **argv, int *ret_status);
+/* Prints the message to stderr and returns the status that belongs to the code. */
+int rp_command_failed(int code, const struct err *err);
+/* Note callback: a warning on stderr unless *(bool *)quiet. */
+void rp_command_note(void *quiet, const char *text);
+
+/* What run and drive have in common. */
+struct rp_inputs {
+	const char *nodes_path, *pods_path, *order_path, *seeds_text;
+	int64_t inflate_nano; /* RP_INFLATE_DEFAULT: 1.3 for tables, none for a live cluster */
+	bool quiet;
+};
+#define RP_INFLATE_DEFAULT (-1)
+#define RP_SEEDS_MAX 1000
+
+/* The trace. On failure the message has been printed and *ret_status is set. */
+bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_status);
+/* The arrivals for one seed, from the order file where one is given. */
+int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64_t seed,
+		    struct rp_order *ret, struct err *err);
+/* "42" or "42,43,44"; the default seed where text is NULL. ERR_INVALID, ERR_RANGE. */
+int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_count,
+		   struct err *err);
+
+#endif

@@ -1,0 +1,137 @@
+#include "replay/kubectl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kube/load.h"
+#include "state/contract.h"
+
+struct reader {
+	struct rp_trace *t;
+	rp_note_fn note;
+	void *ctx;
+};
+
+static void say(const struct reader *r, const struct st_pod_spec *pod, const char *what,
+		const char *why)
+{
+	char line[ERR_MSG_CAP + 600];
+
+	if (r->note == NULL)
+		return;
+	snprintf(line, sizeof(line), "pod %s/%s %s: %s", pod->ns, pod->name, what, why);
+	r->note(r->ctx, line);
+}
+
+static int on_pending(void *ctx, const struct st_pod_spec *pod, struct err *err)
+{
+	struct reader *r = ctx;
+	struct st_contract_options opt = {0};
+	struct st_request req;
+	struct err why = ERR_INIT;
+	char name[600];
+	uint32_t shape;
+	int rc, len;
+
+	memset(&req, 0, sizeof(req));
+	rc = st_contract_parse(pod, &opt, &req, NULL, &why);
+	if (rc == ERR_NOMEM)
+		return err_set(err, rc, "out of memory");
+	if (rc < 0) {
+		r->t->refused++;
+		say(r, pod, "is left out", why.msg);
+		return 0;
+	}
+	shape = rp_trace_shape(r->t, &req);
+	if (shape == UINT32_MAX)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	len = snprintf(name, sizeof(name), "%s/%s", pod->ns, pod->name);
+	if (len < 0 || (size_t)len >= sizeof(name))
+		return err_set(err, ERR_INVALID, "a pod name of %d characters", len);
+	return rp_trace_add_pod(r->t, name, (size_t)len, shape, err);
+}
+
+static void on_note(void *ctx, const struct st_pod_spec *pod, const char *text)
+{
+	say(ctx, pod, "is bound", text);
+}
+
+static int load(const struct rp_trace *t, struct st_cluster *c, ku_pending_fn pending,
+		struct reader *r, struct err *err)
+{
+	struct st_contract_options opt = {0};
+	struct ku_loader how = {.opt = &opt, .on_pending = pending, .ctx = r};
+
+	if (r != NULL)
+		how.on_note = on_note;
+	for (size_t i = 0; i < 2 && t->json[i].data != NULL; i++) {
+		int rc = ku_load_text(c, t->json[i].data, t->json[i].len, &how, err);
+
+		if (rc < 0)
+			return err_prefix(err, rc, "%s", t->json[i].path);
+	}
+	return 0;
+}
+
+/* Nodes of the trace = nodes of the cluster, by id. */
+static int take_nodes(struct rp_trace *t, const struct st_cluster *c, struct err *err)
+{
+	int64_t mib = 0, gpus = 0;
+	int rc = 0;
+
+	for (uint32_t id = 0; rc == 0 && id < st_cluster_node_count(c); id++) {
+		const struct st_node *n = st_cluster_node(c, id);
+		struct rp_node node = {.cpu_milli = n->cpu_milli,
+				       .mem_mib = n->mem_mib,
+				       .model = STRPOOL_NONE,
+				       .gpu_count = n->gpu_count};
+
+		for (unsigned g = 0; g < n->gpu_count; g++)
+			mib += n->gpus[g].alloc_mib;
+		gpus += n->gpu_count;
+		rc = rp_trace_add_node(t, n->name, strlen(n->name), &node, err);
+	}
+	if (gpus > 0 && mib > gpus)
+		t->unit_mib = mib / gpus;
+	if (rc == 0 && t->node_count == 0)
+		return err_set(err, ERR_INVALID, "%s: no nodes", t->json[0].path);
+	return rc;
+}
+
+int rp_kubectl_load(struct rp_trace *t, bool with_pods, rp_note_fn note, void *ctx,
+		    struct err *err)
+{
+	struct reader r = {.t = t, .note = note, .ctx = ctx};
+	struct st_cluster *c = NULL;
+	int rc;
+
+	/* Sizes of pods are measured by the mean GPU, so the nodes come first. */
+	rc = rp_kubectl_cluster(t, &c, err);
+	if (rc == 0)
+		rc = take_nodes(t, c, err);
+	st_cluster_free(c);
+	if (rc < 0)
+		return rc;
+	c = st_cluster_new(NULL);
+	if (c == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	rc = load(t, c, with_pods ? on_pending : NULL, &r, err);
+	st_cluster_free(c);
+	return rc;
+}
+
+int rp_kubectl_cluster(const struct rp_trace *t, struct st_cluster **ret, struct err *err)
+{
+	struct st_cluster *c = st_cluster_new(NULL);
+	int rc;
+
+	if (c == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	rc = load(t, c, NULL, NULL, err);
+	if (rc < 0) {
+		st_cluster_free(c);
+		return rc;
+	}
+	*ret = c;
+	return 0;
+}

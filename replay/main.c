@@ -1,0 +1,48 @@
+/* tessera-replay: replays a workload against a cluster, offline or through a running extender. */
+#include <stdio.h>
+#include <string.h>
+
+#include "replay/command.h"
+
+static const struct rp_command commands[] = {
+	{"run",
+	 "--nodes FILE --pods FILE [--policy NAME,...|all] [--order FILE | --seed N,...] [...]",
+	 "Places the pods of a trace on the nodes of a cluster and compares policies.", rp_cmd_run},
+	{"drive", "--extender URL --nodes FILE --pods FILE [--order FILE | --seed N] [...]",
+	 "Acts as a small kube-scheduler: asks a running extender to filter, prioritize and bind.",
+	 rp_cmd_drive},
+	{"cluster", "--nodes FILE",
+	 "Prints a node table as the JSON that tessera-extender --cluster reads.", rp_cmd_cluster},
+	{"generate", "--kind nodes|pods [--count N] [--seed N] [...]",
+	 "Prints a made-up node or pod table with the published distribution of openb.",
+	 rp_cmd_generate},
+};
+
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+static void help(FILE *out)
+{
+	fprintf(out, "usage: tessera-replay COMMAND [options]\n\n");
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].summary);
+	fprintf(out, "\ntessera-replay COMMAND --help lists the options of a command.\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		help(stderr);
+		return RP_EXIT_INPUT;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+	    strcmp(argv[1], "help") == 0) {
+		help(stdout);
+		return RP_EXIT_OK;
+	}
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(&commands[i], argc - 2, argv + 2);
+	fprintf(stderr, "tessera-replay: no such command: %s\n", argv[1]);
+	help(stderr);
+	return RP_EXIT_INPUT;
+}

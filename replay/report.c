@@ -1,0 +1,216 @@
+#include "replay/report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+static const int table_columns[] = {80, 90, 95, 100, 110, 120, 130};
+#define TABLE_COLUMNS (sizeof(table_columns) / sizeof(table_columns[0]))
+#define CURVE_LAST 130
+
+const char *rp_ties_name(enum po_ties ties)
+{
+	return ties == PO_TIES_RANDOM ? "random" : "rank";
+}
+
+/* "95.23" from 0.01 %; "-" where there is no value. */
+static const char *percent(int64_t v, char buf[32])
+{
+	if (v == RP_NO_VALUE)
+		return "-";
+	snprintf(buf, 32, "%s%" PRId64 ".%02d", v < 0 ? "-" : "", (v < 0 ? -v : v) / 100,
+		 (int)((v < 0 ? -v : v) % 100));
+	return buf;
+}
+
+/* ---- table ---- */
+
+/* Sums of one column over runs that have it. */
+struct mean {
+	int64_t sum, count;
+};
+
+static void mean_add(struct mean *m, int64_t v)
+{
+	if (v == RP_NO_VALUE)
+		return;
+	m->sum += v;
+	m->count++;
+}
+
+static int64_t mean_of(const struct mean *m)
+{
+	return m->count > 0 ? rp_round_div(m->sum, m->count) : RP_NO_VALUE;
+}
+
+struct row {
+	struct mean alloc[TABLE_COLUMNS], frag_100, frag_end;
+	size_t runs, placed, failed;
+	double seconds;
+};
+
+static void row_add(struct row *w, const struct rp_result *r)
+{
+	for (size_t i = 0; i < TABLE_COLUMNS; i++)
+		mean_add(&w->alloc[i], rp_curve_at(&r->curve, table_columns[i]).alloc);
+	mean_add(&w->frag_100, rp_curve_at(&r->curve, 100).frag);
+	mean_add(&w->frag_end, rp_curve_at(&r->curve, r->curve.last).frag);
+	w->runs++;
+	w->placed += r->placed;
+	w->failed += rp_result_failed(r);
+	w->seconds += r->wall_s;
+}
+
+static void row_print(FILE *out, const struct rp_result *r, const char *seed, const struct row *w)
+{
+	char buf[32];
+
+	fprintf(out, "%-11s %-6s %6s %8zu %7zu", r->policy, rp_ties_name(r->ties), seed,
+		w->placed / w->runs, w->failed / w->runs);
+	for (size_t i = 0; i < TABLE_COLUMNS; i++)
+		fprintf(out, " %6s", percent(mean_of(&w->alloc[i]), buf));
+	fprintf(out, "  %6s", percent(mean_of(&w->frag_100), buf));
+	fprintf(out, " %6s", percent(mean_of(&w->frag_end), buf));
+	fprintf(out, " %8.3f\n", w->seconds / (double)w->runs);
+}
+
+static void table_head(FILE *out)
+{
+	fprintf(out, "%-41s  %s\n", "", "GPU in use, % of the cluster, at % arrived        fragm. %");
+	fprintf(out, "%-11s %-6s %6s %8s %7s", "policy", "ties", "seed", "placed", "failed");
+	for (size_t i = 0; i < TABLE_COLUMNS; i++)
+		fprintf(out, " %6d", table_columns[i]);
+	fprintf(out, "  %6s %6s %8s\n", "100", "end", "seconds");
+}
+
+void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet)
+{
+	table_head(out);
+	for (size_t i = 0, first = 0; i < count; i++) {
+		const struct rp_result *r = &results[i];
+		struct row one = {0}, all = {0};
+		char seed[24];
+
+		row_add(&one, r);
+		snprintf(seed, sizeof(seed), "%" PRIu64, r->seed);
+		row_print(out, r, seed, &one);
+		if (i + 1 < count && results[i + 1].ties == r->ties &&
+		    strcmp(results[i + 1].policy, r->policy) == 0)
+			continue;
+		for (size_t k = first; k <= i; k++)
+			row_add(&all, &results[k]);
+		if (all.runs > 1)
+			row_print(out, r, "mean", &all);
+		first = i + 1;
+	}
+	if (quiet)
+		return;
+	fprintf(out, "\nties: which of the nodes with the best score wins. rank: the smallest node "
+		     "rank, as in the\nextender; random: a coin, as when raw scores go to a stock "
+		     "scheduler (--ties rank,random\nprints both). Fragmentation is FGD's measure "
+		     "for the trace's typical pods, %% of the cluster.\n");
+}
+
+/* ---- JSON ---- */
+
+static bool put(cJSON *o, const char *key, double v)
+{
+	return cJSON_AddNumberToObject(o, key, v) != NULL;
+}
+
+static bool put_text(cJSON *o, const char *key, const char *v)
+{
+	return cJSON_AddStringToObject(o, key, v) != NULL;
+}
+
+static bool put_curves(cJSON *o, const struct rp_curve *c)
+{
+	cJSON *alloc = cJSON_AddObjectToObject(o, "alloc_pct");
+	cJSON *frag = cJSON_AddObjectToObject(o, "frag_pct");
+	cJSON *ratio = cJSON_AddObjectToObject(o, "frag_ratio_pct");
+	int last = c->last > CURVE_LAST ? c->last : CURVE_LAST;
+
+	if (alloc == NULL || frag == NULL || ratio == NULL)
+		return false;
+	for (int k = 0; k <= last; k++) {
+		struct rp_point p = rp_curve_at(c, k);
+		char key[16];
+
+		if (p.alloc == RP_NO_VALUE)
+			continue;
+		snprintf(key, sizeof(key), "%d", k);
+		if (!put(alloc, key, (double)p.alloc / 100) ||
+		    !put(frag, key, (double)p.frag / 100) ||
+		    !put(ratio, key, (double)p.ratio / 100))
+			return false;
+	}
+	return true;
+}
+
+static bool put_result(cJSON *list, const struct rp_result *r)
+{
+	static const char *const kinds[RP_KINDS] = {"cpu_only", "shared", "one_gpu", "multi_gpu"};
+	cJSON *o = cJSON_CreateObject(), *by_kind;
+	char crc[16];
+
+	if (o == NULL || !cJSON_AddItemToArray(list, o)) {
+		cJSON_Delete(o);
+		return false;
+	}
+	snprintf(crc, sizeof(crc), "%08" PRIx32, r->placements_crc32);
+	if (!put_text(o, "policy", r->policy) || !put_text(o, "ties", rp_ties_name(r->ties)) ||
+	    !put(o, "seed", (double)r->seed) || !put(o, "pods", (double)r->arrivals) ||
+	    !put(o, "placed", (double)r->placed) ||
+	    !put(o, "failed", (double)rp_result_failed(r)))
+		return false;
+	by_kind = cJSON_AddObjectToObject(o, "failed_by_kind");
+	if (by_kind == NULL)
+		return false;
+	for (size_t k = 0; k < RP_KINDS; k++)
+		if (!put(by_kind, kinds[k], (double)r->failed[k]))
+			return false;
+	return put(o, "gpu_milli", (double)r->total_milli) &&
+	       put(o, "used_gpu_milli", (double)r->used_milli) &&
+	       put(o, "measure_num", (double)r->measure_num) &&
+	       put_text(o, "placements_crc32", crc) && put_curves(o, &r->curve) &&
+	       put(o, "wall_s", (double)(int64_t)(r->wall_s * 1e6 + 0.5) / 1e6) &&
+	       put(o, "cpu_s", (double)(int64_t)(r->cpu_s * 1e6 + 0.5) / 1e6);
+}
+
+char *rp_report_json(const struct rp_result *results, size_t count)
+{
+	cJSON *list = cJSON_CreateArray();
+	char *text = NULL;
+	bool ok = list != NULL;
+
+	for (size_t i = 0; ok && i < count; i++)
+		ok = put_result(list, &results[i]);
+	if (ok)
+		text = cJSON_Print(list);
+	cJSON_Delete(list);
+	return text;
+}
+
+/* ---- CSV ---- */
+
+void rp_report_csv(struct buf *b, const struct rp_result *results, size_t count)
+{
+	buf_puts(b, "policy,ties,seed,arrived_pct,alloc_pct,frag_pct,frag_ratio_pct\n");
+	for (size_t i = 0; i < count; i++) {
+		const struct rp_result *r = &results[i];
+		int last = r->curve.last > CURVE_LAST ? r->curve.last : CURVE_LAST;
+
+		for (int k = 0; k <= last; k++) {
+			struct rp_point p = rp_curve_at(&r->curve, k);
+			char alloc[32], frag[32], ratio[32];
+
+			if (p.alloc == RP_NO_VALUE)
+				continue;
+			buf_printf(b, "%s,%s,%" PRIu64 ",%d,%s,%s,%s\n", r->policy,
+				   rp_ties_name(r->ties), r->seed, k, percent(p.alloc, alloc),
+				   percent(p.frag, frag), percent(p.ratio, ratio));
+		}
+	}
+}

@@ -1,0 +1,20 @@
+/* What the results of runs are printed as. */
+#ifndef TESSERA_REPLAY_REPORT_H
+#define TESSERA_REPLAY_REPORT_H
+
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "replay/run.h"
+
+/* A table for a person; with several seeds a line of means for each policy and tie-break. */
+void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet);
+/* An array of objects as malloc'ed text; NULL: no memory. */
+char *rp_report_json(const struct rp_result *results, size_t count);
+/* The curves: a line for each run and percent arrived. Sticky failure in b. */
+void rp_report_csv(struct buf *b, const struct rp_result *results, size_t count);
+
+const char *rp_ties_name(enum po_ties ties);
+
+#endif

@@ -1,0 +1,97 @@
+/* A workload trace in memory: nodes, pods and the request shapes the pods share. Filled by the
+ * readers (openb.h, kubectl.h), read-only afterwards. */
+#ifndef TESSERA_REPLAY_TRACE_H
+#define TESSERA_REPLAY_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/strpool.h"
+#include "state/cluster.h"
+#include "state/request.h"
+
+/* GPU memory of a node in CSV form: its devices have 1000 units, so that a unit is one milli. */
+#define RP_GPU_UNITS 1000
+
+/* The one container that a pod in CSV form has. */
+#define RP_CONTAINER "main"
+
+enum rp_kind { RP_CPU_ONLY, RP_SHARED, RP_ONE_GPU, RP_MULTI_GPU, RP_KINDS };
+
+/* Pods that ask for the same share one of these. */
+struct rp_shape {
+	struct st_request req;
+	int64_t milli;        /* GPU milli of a pod, all devices together */
+	int64_t device_milli; /* on one device */
+	enum rp_kind kind;
+	int64_t count;        /* pods of the trace that have it */
+	uint32_t next;        /* in its hash chain */
+};
+
+struct rp_node {
+	int64_t cpu_milli, mem_mib;
+	uint32_t model; /* id in models; STRPOOL_NONE = unknown */
+	uint8_t gpu_count;
+};
+
+struct rp_text {
+	char *data; /* owned; NULL = absent */
+	size_t len;
+	char *path; /* owned; for messages */
+};
+
+struct rp_trace {
+	struct strpool *pod_names;  /* id = index in pods */
+	struct strpool *node_names; /* id = index in nodes; = id in the cluster for CSV nodes */
+	struct strpool *models;
+	uint32_t *pods;             /* index of the pod's shape */
+	size_t pod_count, pod_cap;
+	struct rp_shape *shapes;
+	size_t shape_count, shape_cap;
+	uint32_t *chains;           /* hash table over shapes: index + 1 */
+	size_t chain_count;
+	struct rp_node *nodes;
+	size_t node_count, node_cap;
+	int64_t gpu_milli;          /* of all nodes */
+	size_t refused;             /* pods left out because their request is not valid */
+	bool fractions;             /* CSV pods on JSON nodes: shares are fractions of a GPU */
+	int64_t unit_mib;           /* mean memory of a GPU: what request sizes are measured by */
+	struct rp_text json[2];     /* a cluster in JSON form, read anew for each run */
+};
+
+void rp_trace_init(struct rp_trace *t);
+void rp_trace_fini(struct rp_trace *t);
+
+/* Reads both files, telling CSV from JSON by content; the same path for both is read once. note (may
+ * be NULL) gets warnings about single pods. ERR_INVALID, ERR_RANGE: the message names file, line,
+ * column and value; ERR_IO; ERR_NOMEM. *t is to be initialised, and freed by the caller also after
+ * an error. */
+typedef void (*rp_note_fn)(void *ctx, const char *text);
+int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_path,
+		  rp_note_fn note, void *ctx, struct err *err);
+
+/* Makes a cluster as it is before the first arrival. ranks: by node index, NULL = by name. */
+int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_cluster **ret,
+		     struct err *err);
+
+static inline bool rp_trace_is_json(const struct rp_trace *t)
+{
+	return t->json[0].data != NULL;
+}
+
+/* For the readers. ERR_EXISTS: the name is known; ERR_NOMEM. */
+int rp_trace_add_node(struct rp_trace *t, const char *name, size_t len, const struct rp_node *n,
+		      struct err *err);
+int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t shape,
+		     struct err *err);
+/* The shape of a request, made on first sight. The request's bytes are compared, so it is to be
+ * built from zeroed memory. UINT32_MAX: no memory. */
+uint32_t rp_trace_shape(struct rp_trace *t, const struct st_request *req);
+
+/* GPU milli in use on a node: 1000 a device minus what is free, floored; devices that others hold
+ * count as used. */
+int64_t rp_node_used_milli(const struct st_node *n);
+
+#endif

@@ -1,0 +1,72 @@
+/* The annotation contract: users' annotations and resources to a request, a decision to allocation
+ * annotations and back. Keys as in README.md of this folder; prefix "nvidia.com/container." unless
+ * configured otherwise. */
+#ifndef TESSERA_STATE_CONTRACT_H
+#define TESSERA_STATE_CONTRACT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "state/cluster.h"
+#include "state/request.h"
+#include "state/spec.h"
+
+struct st_contract_options {
+	const char *prefix;  /* NULL: "nvidia.com/container." */
+	bool hami;           /* understand nvidia.com/gpumem, gpumem-percentage, gpucores */
+	bool cdi;            /* write devices as k8s.device-plugin.nvidia.com/gpu=GPU-... */
+};
+
+/* Things worth telling the user that are no reason to refuse. */
+#define ST_WARNINGS_MAX 8
+struct st_warnings {
+	size_t count;
+	struct err text[ST_WARNINGS_MAX];
+};
+
+/* Validates what the pod asks for. Allocation keys on the pod are ignored. ret_warn may be NULL.
+ * ERR_INVALID / ERR_RANGE: the message names the key (or container and resource) and the value.
+ * *ret is written only on success. */
+int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+		      struct st_request *ret, struct st_warnings *ret_warn, struct err *err);
+
+/* A list of annotations that owns its strings. */
+struct st_annotations {
+	size_t count, cap;
+	struct st_kv *kv; /* both strings malloc'ed */
+};
+void st_annotations_fini(struct st_annotations *a);
+
+/* Writes the allocation keys of a decision made on node (names, UUIDs from the cluster).
+ * Checks key and total sizes: ERR_TOO_LARGE. ERR_NOMEM. *ret is to be empty at entry and must be
+ * freed by the caller on success; it is empty after an error. */
+int st_contract_encode(const struct st_cluster *c, const struct st_decision *d,
+		       const struct st_contract_options *opt, struct st_annotations *ret,
+		       struct err *err);
+
+/* Are the pod's annotations with a in their place legal in size together? ERR_TOO_LARGE. The API
+ * server does not look at that when it binds, and refuses every later update of the pod. */
+int st_contract_check_size(const struct st_pod_spec *pod, const struct st_annotations *a,
+			   struct err *err);
+
+enum st_allocation_kind {
+	ST_ALLOCATION_NONE,     /* no tessera.dev/allocation key */
+	ST_ALLOCATION_COMPLETE, /* digest and node match; *ret is filled */
+};
+
+/* Reads the allocation of a pod that is bound to its node. Only keys covered by the digest count.
+ * UUIDs are looked up on the node. ERR_INVALID (with the reason) when the key is there but digest,
+ * node, values or GPUs are wrong: the caller fences the node. */
+int st_contract_decode(const struct st_cluster *c, const struct st_pod_spec *pod, uint32_t node,
+		       const struct st_contract_options *opt, enum st_allocation_kind *ret_kind,
+		       struct st_decision *ret, struct err *err);
+
+/* True for keys that only the extender may write (section 2 of the contract). */
+bool st_contract_is_allocation_key(const char *key, const struct st_contract_options *opt);
+
+/* Whole GPUs (nvidia.com/gpu in limits) a pod without an allocation holds by the device plugin. */
+uint32_t st_contract_plugin_gpus(const struct st_pod_spec *pod);
+
+#endif

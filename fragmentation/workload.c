@@ -50,17 +50,17 @@ void fr_class_of(const struct st_request *req, struct fr_class *ret)
 {
 	const struct st_item *it = NULL;
 
-	memset(ret, 0, sizeof(*ret)); /* padding too: the struct is a hash key */
+	memset(ret, 0, sizeof(*ret));
 	ret->cpu_milli = req->cpu_milli;
 	for (unsigned i = 0; i < req->item_count; i++)
 		if (!it || item_weight(&req->items[i]) > item_weight(it))
 			it = &req->items[i];
 	if (!it)
 		return;
-	ret->kind = it->kind;
+	ret->kind = (uint8_t)it->kind;
 	ret->count = it->count;
 	if (it->kind == ST_KIND_SHARE) {
-		ret->mode = it->mode;
+		ret->mode = (uint8_t)it->mode;
 		ret->mode_preferred = it->mode_preferred;
 		ret->size_mib = it->request_mib;
 		ret->size_nano = it->request_mib > 0 ? 0 : it->request_nano;

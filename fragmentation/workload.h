@@ -15,19 +15,22 @@
 #define FR_CLASSES_MAX 512          /* kept classes of one workload */
 #define FR_WEIGHT_TOTAL_MAX (1 << 20) /* K: weights are scaled down to stay below */
 
-/* The key of a class. Host memory is not part of it. Fields that do not apply are 0. */
+/* The key of a class. Host memory is not part of it. Fields that do not apply are 0; there is no
+ * padding, so that two keys are equal exactly when their bytes are. */
 struct fr_class {
 	int64_t cpu_milli;
-	enum st_kind kind;
-	enum st_mode mode;       /* SHARE: wanted mode */
-	bool mode_preferred;     /* SHARE: either mode will do */
-	uint8_t count;           /* devices or instances; 0 = a pod without GPU */
-	int32_t size_mib;        /* SHARE by amount; 0 = by fraction */
-	int32_t size_nano;       /* SHARE by fraction of allocatable */
-	int32_t compute_nano;    /* SHARE: compute share; 0 = none */
+	int32_t size_mib;       /* SHARE by amount; 0 = by fraction */
+	int32_t size_nano;      /* SHARE by fraction of allocatable */
+	int32_t compute_nano;   /* SHARE: compute share; 0 = none */
+	uint8_t kind;           /* enum st_kind */
+	uint8_t mode;           /* SHARE: wanted mode, enum st_mode */
+	uint8_t mode_preferred; /* SHARE: either mode will do */
+	uint8_t count;          /* devices or instances; 0 = a pod without GPU */
 	char profile[ST_MIG_NAME_CAP];
 	char product[ST_PRODUCT_CAP]; /* compared verbatim */
 };
+_Static_assert(sizeof(struct fr_class) == 24 + ST_MIG_NAME_CAP + ST_PRODUCT_CAP,
+	       "a class has no padding");
 
 /* The class a request counts as: its GPU item, or the largest one where it has several. */
 void fr_class_of(const struct st_request *req, struct fr_class *ret);

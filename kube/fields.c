@@ -212,8 +212,7 @@ int ku_copy_map(const cJSON *obj, const char *path, bool quantities, struct ku_a
 	struct st_kv *kv;
 	const cJSON *v;
 
-	cJSON_ArrayForEach(v, obj)
-		count++;
+	cJSON_ArrayForEach(v, obj) count++;
 	entries = ku_arena_alloc(a, count * sizeof(*entries));
 	kv = ku_arena_alloc(a, count * sizeof(*kv));
 	if (entries == NULL || kv == NULL)

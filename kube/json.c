@@ -46,7 +46,12 @@ static bool scan_utf8(struct scan *x)
 	size_t left = x->len - x->pos, n;
 	uint32_t cp;
 
-	n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+	n = p[0] < 0x80   ? 1
+	    : p[0] < 0xc2 ? 0
+	    : p[0] < 0xe0 ? 2
+	    : p[0] < 0xf0 ? 3
+	    : p[0] < 0xf5 ? 4
+			  : 0;
 	if (n == 0 || n > left)
 		return fail(x, "invalid UTF-8");
 	cp = n == 1 ? p[0] : p[0] & (0xffU >> (n + 1));
@@ -115,7 +120,8 @@ static bool scan_string(struct scan *x)
 		if (c < 0)
 			return fail(x, "a string without end");
 		if (c < 0x20)
-			return fail(x, c == 0 ? "a NUL character" : "a control character in a string");
+			return fail(x,
+				    c == 0 ? "a NUL character" : "a control character in a string");
 		if (c == '"') {
 			x->pos++;
 			return true;

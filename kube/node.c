@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "kube/object_internal.h"
+#include "state/request.h"
 
 #define LABEL "nvidia.com/gpu."
 #define MIG_RESOURCE "nvidia.com/mig-"
@@ -111,8 +112,7 @@ static int check_condition(struct node *n, const cJSON *condition, size_t i,
 	    strcmp(status, "True") == 0)
 		return 0;
 	snprintf(what, sizeof(what), "%s is %s%s", type,
-		 strcmp(status, "False") == 0 ? "False" : "Unknown",
-		 reason[0] != '\0' ? ": " : "");
+		 strcmp(status, "False") == 0 ? "False" : "Unknown", reason[0] != '\0' ? ": " : "");
 	return set_unready(n, ret, what, reason);
 }
 

@@ -32,7 +32,7 @@ static int merge_resources(const cJSON *limits, const cJSON *requests, struct ku
 	if (ret->resources == NULL)
 		return ku_nomem(err);
 	while (i < limit_count || j < request_count) {
-		int order = i == limit_count	 ? 1
+		int order = i == limit_count     ? 1
 			    : j == request_count ? -1
 						 : strcmp(limit[i].key, request[j].key);
 		const struct st_kv *kv = order <= 0 ? &limit[i] : &request[j];

@@ -15,8 +15,8 @@
 
 struct args {
 	struct rp_inputs in;
-	const char *policies_text, *ties_text, *csv_path, *decisions_path;
-	bool json, check;
+	const char *policies_text, *ties_text, *workload, *csv_path, *decisions_path;
+	bool json, check, online;
 	const struct po_policy *policies[POLICIES_MAX];
 	size_t policy_count;
 	enum po_ties ties[2];
@@ -110,6 +110,10 @@ static int parse_lists(struct args *a, struct err *err)
 		rc = parse_ties(a, err);
 	if (rc == 0)
 		rc = rp_seeds_parse(a->in.seeds_text, a->seeds, &a->seed_count, err);
+	a->online = a->workload != NULL && strcmp(a->workload, "online") == 0;
+	if (rc == 0 && a->workload != NULL && !a->online && strcmp(a->workload, "trace") != 0)
+		rc = err_set(err, ERR_INVALID, "--workload: \"%s\" is not trace or online",
+			     a->workload);
 	if (rc == 0 && a->decisions_path != NULL &&
 	    a->policy_count * a->ties_count * a->seed_count > 1)
 		rc = err_set(err, ERR_INVALID,
@@ -138,6 +142,7 @@ static int run_all(const struct args *a, const struct rp_trace *t, struct rp_res
 				.decisions = a->decisions_path != NULL ? decisions : NULL,
 				.progress = rp_progress_show,
 				.progress_ctx = &progress,
+				.online = a->online,
 				.check = a->check,
 			};
 
@@ -207,25 +212,19 @@ static int run(const struct args *a, const struct rp_trace *t)
 	struct rp_result *results = calloc(count, sizeof(*results));
 	struct buf decisions = BUF_INIT;
 	struct err err = ERR_INIT;
-	int status = RP_EXIT_OK;
-	int rc;
+	int rc, status = RP_EXIT_OK;
 
 	if (results == NULL) {
-		rc = err_set(&err, ERR_NOMEM, "out of memory");
-	} else {
-		rc = run_all(a, t, results, &decisions, &err);
-		if (rc < 0) {
-			status = rp_command_failed(rc, &err);
-		} else {
-			rc = report(a, t, results, count, &decisions, &err);
-			if (rc < 0) {
-				rp_command_failed(rc, &err);
-				status = RP_EXIT_FAILED;
-			}
-		}
+		err_set(&err, 0, "out of memory");
+		return rp_command_failed(ERR_NOMEM, &err);
 	}
-	if (results == NULL)
+	rc = run_all(a, t, results, &decisions, &err);
+	if (rc < 0) {
 		status = rp_command_failed(rc, &err);
+	} else if ((rc = report(a, t, results, count, &decisions, &err)) < 0) {
+		rp_command_failed(rc, &err);
+		status = RP_EXIT_FAILED;
+	}
 	free(results);
 	buf_fini(&decisions);
 	return status;
@@ -250,6 +249,9 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "clone pods until R times the GPUs are asked for; 1.3, for JSON none"},
 		{"ties", "rank|random", RP_OPT_TEXT, &a.ties_text, 0, 0,
 		 "which node of equal score wins: smallest rank, or a coin; rank,random runs both"},
+		{"workload", "trace|online", RP_OPT_TEXT, &a.workload, 0, 0,
+		 "what the measure expects: the pods of the trace, or an estimate from the arrivals\n"
+		 "so far, as in the extender; trace"},
 		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
 		 "write the whole curves over the load that arrived"},
 		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an array of objects, no table"},

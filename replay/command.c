@@ -126,7 +126,7 @@ static int read_order(const struct rp_inputs *in, const struct rp_trace *t, stru
 int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64_t seed,
 		    struct rp_order *ret, struct err *err)
 {
-	bool live = rp_trace_is_json(t);
+	bool live = rp_trace_pods_are_json(t);
 	struct rp_order_options opt = {
 		.seed = seed,
 		.inflate_nano = in->inflate_nano,

@@ -11,6 +11,7 @@
 
 #define PROGRESS_STEPS 256
 #define POPULARITY_PERCENT 95
+#define SHAPES_MIN 64
 
 struct run {
 	const struct rp_trace *t;
@@ -18,7 +19,7 @@ struct run {
 	const struct rp_run_options *opt;
 	struct st_cluster *cluster;
 	struct po_placer *placer;
-	struct fr_measure *fgd; /* FGD's measure, whatever the policy */
+	struct fr_measure *fgd; /* FGD's measure; NULL where the placer keeps it anyway */
 	int64_t arrived_milli;
 	struct buf line;
 	struct rp_result result;
@@ -62,6 +63,18 @@ static int make_fgd(struct run *r, struct err *err)
 	return rc;
 }
 
+/* All shapes of the trace, as far as their caches stay below about 1 GiB. */
+static size_t shapes_max(const struct run *r)
+{
+	size_t fit = ((size_t)1 << 30) / (24 * (r->t->node_count + 1));
+
+	if (r->opt->shapes_max > 0)
+		return r->opt->shapes_max;
+	if (fit < SHAPES_MIN)
+		fit = SHAPES_MIN;
+	return r->t->shape_count < fit ? r->t->shape_count + 1 : fit;
+}
+
 static int make_placer(struct run *r, struct err *err)
 {
 	struct po_options opt = {
@@ -69,19 +82,36 @@ static int make_placer(struct run *r, struct err *err)
 		.ties = r->opt->ties,
 		.seed = r->opt->seed,
 		.popularity_percent = POPULARITY_PERCENT,
-		.shapes_max = r->t->shape_count + 1,
-		.learn = false,
+		.shapes_max = shapes_max(r),
+		.learn = r->opt->online,
 	};
 	int rc = 0;
 
 	r->placer = po_placer_new(r->cluster, &opt);
 	if (r->placer == NULL)
 		return out_of_memory(err);
-	if (!r->opt->policy->uses_measure)
+	if (!r->opt->policy->uses_measure || r->opt->online)
 		return 0;
 	for (size_t i = 0; rc == 0 && i < r->t->pod_count; i++)
 		rc = po_placer_learn(r->placer, &r->t->shapes[r->t->pods[i]].req, err);
 	return rc == 0 ? po_placer_rebuild(r->placer, err) : rc;
+}
+
+static bool placer_has_fgd(const struct run *r)
+{
+	return r->opt->policy->uses_measure && r->opt->policy->measure == FR_FGD &&
+	       !r->opt->online;
+}
+
+/* FGD's cluster sums, whatever the policy. */
+static int fgd_now(struct run *r, struct po_fragmentation *ret, struct err *err)
+{
+	if (r->fgd == NULL)
+		return po_placer_fragmentation(r->placer, ret, err);
+	ret->n = fr_measure_total(r->fgd);
+	ret->divisor = fr_measure_scale(r->fgd);
+	ret->idle_milli = fr_measure_idle_total(r->fgd);
+	return 0;
 }
 
 /* Sums over all nodes before the first arrival. */
@@ -92,7 +122,7 @@ static int take_stock(struct run *r, struct err *err)
 	for (uint32_t id = 0; id < st_cluster_node_count(r->cluster); id++) {
 		const struct st_node *n = st_cluster_node(r->cluster, id);
 
-		if (fr_measure_sync(r->fgd, id) < 0)
+		if (r->fgd != NULL && fr_measure_sync(r->fgd, id) < 0)
 			return out_of_memory(err);
 		res->total_milli += (int64_t)n->gpu_count * RP_GPU_UNITS;
 		res->used_milli += rp_node_used_milli(n);
@@ -108,7 +138,7 @@ static int prepare(struct run *r, struct err *err)
 {
 	int rc = rp_trace_cluster(r->t, r->o->ranks, &r->cluster, err);
 
-	if (rc == 0)
+	if (rc == 0 && !placer_has_fgd(r))
 		rc = make_fgd(r, err);
 	if (rc == 0)
 		rc = take_stock(r, err);
@@ -119,12 +149,9 @@ static int prepare(struct run *r, struct err *err)
 static int measure_num(struct run *r, int64_t *ret, struct err *err)
 {
 	struct po_fragmentation f;
-	int rc;
+	int rc = r->opt->policy->uses_measure ? po_placer_fragmentation(r->placer, &f, err) :
+						fgd_now(r, &f, err);
 
-	*ret = fr_measure_total(r->fgd);
-	if (!r->opt->policy->uses_measure || r->opt->policy->measure == FR_FGD)
-		return 0;
-	rc = po_placer_fragmentation(r->placer, &f, err);
 	if (rc == 0)
 		*ret = f.n;
 	return rc;
@@ -136,7 +163,7 @@ static int record(struct run *r, size_t step, const char *name, const struct st_
 {
 	struct buf *line = &r->line;
 	const char *sep = "";
-	int64_t n;
+	int64_t n = 0;
 	int rc;
 
 	buf_reset(line);
@@ -196,7 +223,7 @@ static int commit(struct run *r, size_t step, const char *name, const struct st_
 	rc = st_cluster_reserve(r->cluster, &pod, d, err);
 	if (rc == 0)
 		rc = st_cluster_pod_move(r->cluster, uid, ST_EVENT_ACCEPTED, err);
-	if (rc == 0 && fr_measure_sync(r->fgd, d->node) < 0)
+	if (rc == 0 && r->fgd != NULL && fr_measure_sync(r->fgd, d->node) < 0)
 		rc = out_of_memory(err);
 	if (rc < 0)
 		return rc == ERR_NOMEM ? rc : err_prefix(err, rc, "pod %s, step %s", name, uid + 8);
@@ -217,6 +244,8 @@ static int arrive(struct run *r, size_t step, struct err *err)
 	int rc;
 
 	r->arrived_milli += s->milli;
+	if (r->opt->online && po_placer_learn(r->placer, &s->req, err) < 0)
+		return out_of_memory(err);
 	shape = po_placer_ask(r->placer, &s->req, step);
 	if (shape == NULL)
 		return out_of_memory(err);
@@ -237,15 +266,17 @@ static int play(struct run *r, struct err *err)
 {
 	const struct rp_run_options *opt = r->opt;
 	size_t total = r->o->pod_count;
-	int64_t k = fr_measure_workload(r->fgd)->total;
 
 	for (size_t step = 0; step < total; step++) {
+		struct po_fragmentation f;
 		int rc = arrive(r, step, err);
 
+		if (rc == 0)
+			rc = fgd_now(r, &f, err);
 		if (rc < 0)
 			return rc;
-		rp_curve_add(&r->result.curve, r->arrived_milli, r->result.used_milli,
-			     fr_measure_total(r->fgd), k, fr_measure_idle_total(r->fgd));
+		rp_curve_add(&r->result.curve, r->arrived_milli, r->result.used_milli, f.n,
+			     f.divisor, f.idle_milli);
 		if (opt->progress != NULL && step % PROGRESS_STEPS == 0)
 			opt->progress(opt->progress_ctx, step, total);
 	}

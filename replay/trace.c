@@ -17,6 +17,16 @@ void rp_trace_init(struct rp_trace *t)
 	*t = (struct rp_trace){.unit_mib = RP_GPU_UNITS};
 }
 
+int rp_trace_open(struct rp_trace *t, struct err *err)
+{
+	t->pod_names = strpool_new();
+	t->node_names = strpool_new();
+	t->models = strpool_new();
+	if (t->pod_names == NULL || t->node_names == NULL || t->models == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	return 0;
+}
+
 void rp_trace_fini(struct rp_trace *t)
 {
 	strpool_free(t->pod_names);
@@ -266,14 +276,10 @@ int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_p
 		  rp_note_fn note, void *ctx, struct err *err)
 {
 	struct rp_text nodes = {0}, pods = {0};
-	int rc;
+	int rc = rp_trace_open(t, err);
 
-	t->pod_names = strpool_new();
-	t->node_names = strpool_new();
-	t->models = strpool_new();
-	if (t->pod_names == NULL || t->node_names == NULL || t->models == NULL)
-		return out_of_memory(err);
-	rc = read_text(nodes_path, &nodes, err);
+	if (rc == 0)
+		rc = read_text(nodes_path, &nodes, err);
 	if (rc == 0 && pods_path != NULL && strcmp(nodes_path, pods_path) != 0)
 		rc = read_text(pods_path, &pods, err);
 	if (rc == 0)

@@ -81,7 +81,15 @@ static inline bool rp_trace_is_json(const struct rp_trace *t)
 	return t->json[0].data != NULL;
 }
 
-/* For the readers. ERR_EXISTS: the name is known; ERR_NOMEM. */
+/* The arrivals are the pending pods of a cluster in JSON, not a table. */
+static inline bool rp_trace_pods_are_json(const struct rp_trace *t)
+{
+	return rp_trace_is_json(t) && !t->fractions;
+}
+
+/* For the readers. Makes an initialised trace ready to be added to. ERR_NOMEM. */
+int rp_trace_open(struct rp_trace *t, struct err *err);
+/* ERR_EXISTS: the name is known; ERR_NOMEM. */
 int rp_trace_add_node(struct rp_trace *t, const char *name, size_t len, const struct rp_node *n,
 		      struct err *err);
 int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t shape,

@@ -1,6 +1,5 @@
 /* The books against a recount from the pods, by brute force. Shares no code with what keeps them:
  * instances are laid out on single memory units here, sums are made anew for every GPU. */
-#include <stdio.h>
 #include <string.h>
 
 #include "state/cluster_internal.h"

@@ -1,0 +1,223 @@
+/* Lines of the journal: to text and back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+#include <zlib.h>
+
+#include "extender/journal.h"
+#include "extender/json.h"
+#include "kube/object.h"
+
+#define TAIL_LEN (sizeof(",\"crc\":\"01234567\"}") - 1)
+
+static uint32_t crc_of(const char *text, size_t len)
+{
+	return (uint32_t)crc32_z(0, (const Bytef *)text, len);
+}
+
+/* ---- writing ---- */
+
+static void start(struct buf *line, struct ex_json *j, const char *event, const char *uid)
+{
+	*j = (struct ex_json){.b = line};
+	ex_json_begin(j, '{');
+	ex_json_key_i64(j, "v", 1);
+	ex_json_key_string(j, "event", event);
+	ex_json_key_string(j, "uid", uid);
+}
+
+static void finish(struct buf *line, size_t from)
+{
+	if (buf_ok(line))
+		buf_printf(line, ",\"crc\":\"%08x\"}\n", crc_of(line->data + from, line->len - from));
+}
+
+void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const char *node,
+			 const struct st_decision *d, const struct st_annotations *annotations)
+{
+	size_t from = line->len;
+	struct ex_json j;
+
+	start(line, &j, "bind", pod->uid);
+	ex_json_key_string(&j, "ns", pod->ns);
+	ex_json_key_string(&j, "name", pod->name);
+	ex_json_key_string(&j, "node", node);
+	ex_json_key_i64(&j, "priority", pod->priority);
+	ex_json_key_i64(&j, "cpu_milli", pod->cpu_milli);
+	ex_json_key_i64(&j, "mem_mib", pod->mem_mib);
+	ex_json_key_bool(&j, "memory_bound", pod->memory_bound);
+	ex_json_key(&j, "containers");
+	ex_json_begin(&j, '[');
+	for (unsigned i = 0; i < d->grant_count; i++)
+		ex_json_string(&j, d->grants[i].container);
+	ex_json_end(&j, ']');
+	ex_json_key(&j, "annotations");
+	ex_json_begin(&j, '{');
+	for (size_t i = 0; i < annotations->count; i++)
+		ex_json_key_string(&j, annotations->kv[i].key, annotations->kv[i].value);
+	ex_json_end(&j, '}');
+	finish(line, from);
+}
+
+void ex_journal_put_release(struct buf *line, const char *uid)
+{
+	size_t from = line->len;
+	struct ex_json j;
+
+	start(line, &j, "release", uid);
+	finish(line, from);
+}
+
+/* ---- reading ---- */
+
+static const char *text_of(const cJSON *obj, const char *name)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(obj, name);
+
+	return cJSON_IsString(v) ? v->valuestring : NULL;
+}
+
+static int64_t number_of(const cJSON *obj, const char *name)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(obj, name);
+
+	/* A line with a right check sum is ours: totals are below 2^53 or saturated. */
+	if (!cJSON_IsNumber(v))
+		return 0;
+	if (v->valuedouble >= 9.2e18)
+		return INT64_MAX;
+	return v->valuedouble <= -9.2e18 ? INT64_MIN : (int64_t)v->valuedouble;
+}
+
+static int read_annotations(const cJSON *obj, struct ku_arena *a, struct st_pod_spec *pod,
+			    struct err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(obj, "annotations"), *v;
+	int count = cJSON_GetArraySize(list);
+
+	pod->annotations = ku_arena_alloc(a, ((size_t)count + 1) * sizeof(pod->annotations[0]));
+	if (pod->annotations == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	cJSON_ArrayForEach(v, list)
+	{
+		if (!cJSON_IsString(v) || v->string == NULL)
+			return err_set(err, ERR_INVALID, "an annotation is not a string");
+		pod->annotations[pod->annotation_count++] = (struct st_kv){v->string, v->valuestring};
+	}
+	return 0;
+}
+
+static int read_containers(const cJSON *obj, struct ku_arena *a, struct st_pod_spec *pod,
+			   struct err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(obj, "containers"), *v;
+	int count = cJSON_GetArraySize(list);
+
+	pod->containers = ku_arena_alloc(a, ((size_t)count + 1) * sizeof(pod->containers[0]));
+	if (pod->containers == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	cJSON_ArrayForEach(v, list)
+	{
+		if (!cJSON_IsString(v))
+			return err_set(err, ERR_INVALID, "a container is not a string");
+		pod->containers[pod->container_count++].name = v->valuestring;
+	}
+	return 0;
+}
+
+static int read_bind(const cJSON *obj, struct ku_arena *a, const struct ex_journal_reader *r,
+		     struct err *err)
+{
+	struct st_pod_spec pod = {
+		.uid = text_of(obj, "uid"),
+		.ns = text_of(obj, "ns"),
+		.name = text_of(obj, "name"),
+		.node = text_of(obj, "node"),
+		.nominated_node = "",
+		.scheduler = "",
+		.priority = (int32_t)number_of(obj, "priority"),
+		.phase = ST_PHASE_RUNNING,
+	};
+	struct st_pod_ident ident = {
+		.uid = pod.uid,
+		.ns = pod.ns,
+		.name = pod.name,
+		.priority = pod.priority,
+		.cpu_milli = number_of(obj, "cpu_milli"),
+		.mem_mib = number_of(obj, "mem_mib"),
+		.memory_bound =
+			cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "memory_bound")),
+	};
+	int rc;
+
+	if (pod.ns == NULL || pod.name == NULL || pod.node == NULL)
+		return err_set(err, ERR_INVALID, "a bind without ns, name or node");
+	rc = read_annotations(obj, a, &pod, err);
+	if (rc == 0)
+		rc = read_containers(obj, a, &pod, err);
+	return rc == 0 && r->bind != NULL ? r->bind(r->ctx, &pod, &ident, err) : rc;
+}
+
+static int read_event(const cJSON *obj, struct ku_arena *a, const struct ex_journal_reader *r,
+		      struct err *err)
+{
+	const char *event = text_of(obj, "event"), *uid = text_of(obj, "uid");
+
+	if (event == NULL || uid == NULL || number_of(obj, "v") != 1)
+		return err_set(err, ERR_INVALID, "not a record of version 1 with event and uid");
+	if (strcmp(event, "bind") == 0)
+		return read_bind(obj, a, r, err);
+	if (strcmp(event, "release") == 0)
+		return r->release != NULL ? r->release(r->ctx, uid, err) : 0;
+	return err_set(err, ERR_INVALID, "unknown event \"%.40s\"", event);
+}
+
+/* One line without its newline. */
+static int read_line(const char *line, size_t len, struct ku_arena *a,
+		     const struct ex_journal_reader *r, struct err *err)
+{
+	struct buf tail = BUF_INIT;
+	cJSON *obj = NULL;
+	bool right;
+	int rc;
+
+	if (len <= TAIL_LEN)
+		return err_set(err, ERR_INVALID, "too short for a record");
+	buf_printf(&tail, ",\"crc\":\"%08x\"}", crc_of(line, len - TAIL_LEN));
+	right = buf_ok(&tail) && memcmp(tail.data, line + len - TAIL_LEN, TAIL_LEN) == 0;
+	buf_fini(&tail);
+	if (!right)
+		return err_set(err, ERR_INVALID, "the check sum is wrong: the line was changed");
+	rc = ku_json_parse(line, len, &obj, err);
+	if (rc == 0)
+		rc = read_event(obj, a, r, err);
+	cJSON_Delete(obj);
+	ku_arena_reset(a);
+	return rc;
+}
+
+int ex_journal_read(const char *text, size_t len, const struct ex_journal_reader *r,
+		    size_t *ret_good, struct err *err)
+{
+	struct ku_arena *a = ku_arena_new();
+	const char *p = text, *end = text + len, *newline;
+	size_t number = 1;
+	int rc = 0;
+
+	if (a == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	while (p < end && (newline = memchr(p, '\n', (size_t)(end - p))) != NULL) {
+		rc = read_line(p, (size_t)(newline - p), a, r, err);
+		if (rc < 0) {
+			err_prefix(err, rc, "line %zu", number);
+			break;
+		}
+		p = newline + 1;
+		number++;
+	}
+	ku_arena_free(a);
+	if (rc == 0)
+		*ret_good = (size_t)(p - text);
+	return rc;
+}

@@ -1,0 +1,63 @@
+/* Shared by the service's files only. */
+#ifndef TESSERA_EXTENDER_SERVICE_INTERNAL_H
+#define TESSERA_EXTENDER_SERVICE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "extender/lookup.h"
+#include "extender/recent.h"
+#include "extender/service.h"
+
+#define EX_NOMINATIONS_MAX 1024
+
+/* Room that is being made, or was made, on a node for one pod. */
+struct ex_nomination {
+	struct ex_nomination *next;
+	char *uid;
+	uint32_t node;
+	int32_t priority;
+	int64_t seen_ms;
+	struct st_request req;
+};
+
+struct ex_service {
+	struct ex_service_config cfg;
+	struct ex_journal *journal; /* NULL: none. Set before serving */
+	pthread_mutex_t lock;
+	pthread_cond_t settled;     /* an operation ended */
+	/* under the lock: */
+	struct st_cluster *c;
+	struct po_placer *placer;
+	struct ex_recent *recent;
+	struct ex_lookup lookup;
+	struct ex_nomination *nominations; /* newest first */
+	size_t nomination_count;
+	struct ex_op *ops;
+	struct ex_service_counts counts;
+};
+
+/* What random policies draw by: the same for all calls about one pod. */
+uint64_t ex_decision_number(const char *uid);
+
+/* Chooses on the node as if the nominated pods of the same or higher priority were there already.
+ * EX_NOMINATED when only they stand in the way, or their own room is not there yet. ret may be NULL.
+ * The model is as before. */
+enum ex_code ex_choose(struct ex_service *s, const struct st_request *req, const char *uid,
+		       int32_t priority, uint32_t node, struct st_decision *ret);
+/* Does a nomination on this node concern such a pod? */
+bool ex_nominated(const struct ex_service *s, const char *uid, int32_t priority, uint32_t node);
+/* Remembers or renews; ends the pod's other nominations. Failure is silent: it is a courtesy. */
+void ex_nominate(struct ex_service *s, const char *uid, int32_t priority, uint32_t node,
+		 const struct st_request *req);
+/* Returns whether there was one. */
+bool ex_nomination_drop(struct ex_service *s, const char *uid);
+/* Drops those not heard of for too long. */
+void ex_nominations_expire(struct ex_service *s);
+
+/* Judges node objects that are not in the model, without touching it: those whose code is EX_NO_NODE
+ * and that have an item. Needs no lock. */
+int ex_judge_objects(const struct ex_service *s, const struct ex_question *q,
+		     const struct ex_names *names, const struct ex_items *items,
+		     struct ku_arena *a, struct ex_verdicts *v, struct err *err);
+
+#endif

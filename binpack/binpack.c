@@ -66,8 +66,7 @@ static struct rating rate_share(const struct bp_task *t, unsigned gpu, enum st_m
 			m, &before, mode, st_item_request_mib(it, g->alloc_mib), it->compute_nano);
 		struct fr_change ch = {before.row, after.row, 1};
 
-		r.score = fr_measure_score(
-			m, t->n_before, fr_measure_after(m, t->node->id, t->cpu_after, &ch, 1));
+		r.score = fr_measure_score(m, t->node->id, t->cpu_after, &ch, 1);
 		if (fr_measure_workload(m)->mixed)
 			r.tie = g->mode == mode;
 		break;
@@ -147,10 +146,7 @@ static enum bp_verdict choose_share(const struct bp_task *t, struct st_grant *re
 
 	if (v == BP_OK || !it->mode_preferred)
 		return v;
-	other = share_in_mode(t,
-			      it->mode == ST_MODE_SM_SHARING ? ST_MODE_TIME_SLICING
-							     : ST_MODE_SM_SHARING,
-			      ret, ret_score);
+	other = share_in_mode(t, bp_other_mode(it->mode), ret, ret_score);
 	return other == BP_OK ? BP_OK : bp_nearer(v, other);
 }
 
@@ -193,9 +189,7 @@ static enum bp_verdict choose_whole(const struct bp_task *t, struct st_grant *re
 		ch[changes++] = (struct fr_change){
 			before.row, fr_gpu_after_whole(t->how->measure, &before).row, 1};
 	}
-	*ret_score = fr_measure_score(
-		t->how->measure, t->n_before,
-		fr_measure_after(t->how->measure, n->id, t->cpu_after, ch, changes));
+	*ret_score = fr_measure_score(t->how->measure, n->id, t->cpu_after, ch, changes);
 	return BP_OK;
 }
 
@@ -224,17 +218,13 @@ enum bp_verdict bp_choose(const struct st_cluster *c, const struct bp_chooser *h
 	if (v != BP_OK)
 		return v;
 	t.cpu_after = t.node->cpu_left_milli - req->cpu_milli;
-	if (how->pick == BP_PICK_MEASURE)
-		t.n_before = fr_measure_node(how->measure, node);
 	ret->node = node;
 	ret->grant_count = req->item_count;
 	if (!simple(req)) {
 		v = bp_search(&t, ret, &score);
 	} else if (req->item_count == 0) {
 		if (how->pick == BP_PICK_MEASURE)
-			score = fr_measure_score(
-				how->measure, t.n_before,
-				fr_measure_after(how->measure, node, t.cpu_after, NULL, 0));
+			score = fr_measure_score(how->measure, node, t.cpu_after, NULL, 0);
 	} else if (req->items[0].kind == ST_KIND_WHOLE) {
 		v = choose_whole(&t, &ret->grants[0], &score);
 	} else {

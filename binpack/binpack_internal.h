@@ -15,8 +15,13 @@ struct bp_task {
 	const struct bp_chooser *how;
 	const struct st_request *req;
 	int64_t cpu_after; /* CPU milli left on the node when the pod is there */
-	int64_t n_before;  /* the measure's N of the node; 0 without measure */
 };
+
+/* The mode that a share may be given where the wanted one is only preferred. */
+static inline enum st_mode bp_other_mode(enum st_mode mode)
+{
+	return mode == ST_MODE_SM_SHARING ? ST_MODE_TIME_SLICING : ST_MODE_SM_SHARING;
+}
 
 /* Why this one GPU cannot take one more share; BP_OK when it can. */
 enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,

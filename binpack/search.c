@@ -14,7 +14,6 @@ struct search {
 	struct st_gpu gpus[ST_GPUS_MAX]; /* as they would be */
 	uint32_t row_before[ST_GPUS_MAX], row_now[ST_GPUS_MAX];
 	uint8_t order[ST_ITEMS_MAX];     /* items, the hardest to place first */
-	enum st_mode mode[ST_ITEMS_MAX]; /* of the item's share, once its first part is placed */
 	bool clash;
 	bool measured;  /* rate by the measure */
 	unsigned steps; /* left */
@@ -71,9 +70,10 @@ static uint32_t row_of(const struct search *s, unsigned gpu_idx, const struct st
 	return fr_gpu_row(s->t->how->measure, &g, after, after->clients - was->clients);
 }
 
-static int64_t n_with(const struct search *s, unsigned gpu_idx, uint32_t row)
+/* The changes so far, with GPU gpu_idx in another row; ST_GPUS_MAX = none. */
+static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint32_t row,
+			     struct fr_change ch[ST_GPUS_MAX])
 {
-	struct fr_change ch[ST_GPUS_MAX];
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < s->t->node->gpu_count; i++) {
@@ -82,7 +82,23 @@ static int64_t n_with(const struct search *s, unsigned gpu_idx, uint32_t row)
 		if (now != s->row_before[i])
 			ch[n++] = (struct fr_change){s->row_before[i], now, 1};
 	}
+	return n;
+}
+
+static int64_t n_with(const struct search *s, unsigned gpu_idx, uint32_t row)
+{
+	struct fr_change ch[ST_GPUS_MAX];
+	unsigned n = changes_with(s, gpu_idx, row, ch);
+
 	return fr_measure_after(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
+}
+
+static int32_t score_with(const struct search *s, unsigned gpu_idx, uint32_t row)
+{
+	struct fr_change ch[ST_GPUS_MAX];
+	unsigned n = changes_with(s, gpu_idx, row, ch);
+
+	return fr_measure_score(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
 }
 
 static void rate(const struct search *s, const struct st_item *it, struct candidate *c)
@@ -98,10 +114,10 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 		if (s->measured)
 			c->tie = -n_with(s, c->gpu, row_of(s, c->gpu, &after));
 		if (s->t->how->pick == BP_PICK_MEASURE)
-			c->tie2 = ((int64_t)(bp_mig_spread(g->mig, g->mig_placed) -
-					     bp_mig_spread(g->mig, after.mig_placed))
-				   << 40) +
-				  ((int64_t)c->start << 32) - after.free_mib;
+			c->tie2 = (bp_mig_spread(g->mig, g->mig_placed) -
+				   bp_mig_spread(g->mig, after.mig_placed)) *
+					  (INT64_C(1) << 40) +
+				  c->start * (INT64_C(1) << 32) - after.free_mib;
 		else
 			c->tie2 = (s->t->how->pick == BP_PICK_BEST_FIT ? -1 : 1) *
 				  (int64_t)g->free_mib;
@@ -110,8 +126,7 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 	if (s->t->how->pick == BP_PICK_RANDOM) {
 		c->tie = (int64_t)(hash_bytes(key, sizeof(key), s->t->how->salt) >> 1);
 	} else if (s->measured) {
-		c->score = fr_measure_score(s->t->how->measure, s->t->n_before,
-					    n_with(s, c->gpu, row_of(s, c->gpu, &after)));
+		c->score = score_with(s, c->gpu, row_of(s, c->gpu, &after));
 		c->tie = fr_measure_workload(s->t->how->measure)->mixed && g->mode == c->mode;
 	} else {
 		c->tie = s->t->how->pick == BP_PICK_WORST_FIT ? g->free_mib : -(int64_t)g->free_mib;
@@ -169,12 +184,13 @@ static unsigned add_mig(const struct search *s, unsigned gpu, const struct st_it
 	return n;
 }
 
-/* The same amount is booked on each GPU of an item, so a fraction needs GPUs of one size. */
+/* The same amounts are booked on each GPU of an item, so a fraction needs GPUs of one size. */
 static bool amount_matches(const struct search *s, const struct st_grant *gr,
 			   const struct st_item *it, unsigned gpu)
 {
 	return gr->count == 0 ||
-	       st_item_request_mib(it, s->gpus[gpu].alloc_mib) == gr->request_mib;
+	       (st_item_request_mib(it, s->gpus[gpu].alloc_mib) == gr->request_mib &&
+		st_item_limit_mib(it, s->gpus[gpu].alloc_mib) == gr->limit_mib);
 }
 
 static unsigned candidates(const struct search *s, unsigned item, enum st_mode mode,
@@ -235,7 +251,6 @@ static void grant_add(struct search *s, unsigned item, const struct candidate *c
 			memcpy(g->profile, gpu->mig->profiles[c->profile].name, sizeof(g->profile));
 		}
 	}
-	s->mode[item] = c->mode;
 	s->clash |= it->kind == ST_KIND_SHARE && gpu->memory_bound > 0 &&
 		    s->t->req->workload == ST_WORKLOAD_MEMORY_BOUND;
 	g->gpu[g->count] = c->gpu;
@@ -301,10 +316,7 @@ static bool place(struct search *s, unsigned pos, uint32_t barred, bool exhausti
 	if (place_mode(s, pos, it->mode, barred, exhaustive))
 		return true;
 	return it->mode_preferred &&
-	       place_mode(s, pos,
-			  it->mode == ST_MODE_SM_SHARING ? ST_MODE_TIME_SLICING
-							 : ST_MODE_SM_SHARING,
-			  barred, exhaustive);
+	       place_mode(s, pos, bp_other_mode(it->mode), barred, exhaustive);
 }
 
 /* Whole GPUs, then MIG instances, then shares; the larger first. */
@@ -354,12 +366,9 @@ static enum bp_verdict mig_verdict(const struct st_node *n, const struct st_item
 
 		if (p < 0 || g->mig->profiles[p].start_count == 0)
 			continue;
-		if (g->taken != ST_TAKEN_NO)
-			v = bp_nearer(v, BP_TAKEN);
-		else
-			v = BP_MIG_ROOM;
-		if (v == BP_MIG_ROOM)
-			break;
+		if (g->taken == ST_TAKEN_NO)
+			return BP_MIG_ROOM;
+		v = BP_TAKEN;
 	}
 	return v;
 }
@@ -372,9 +381,11 @@ static enum bp_verdict share_verdict(const struct bp_task *t, const struct st_it
 	if (it->count > t->node->gpu_count)
 		return BP_TOO_MANY;
 	for (unsigned i = 0; i < t->node->gpu_count; i++) {
-		enum bp_verdict gv =
-			bp_share_verdict(t->cfg, &t->node->gpus[i], it->mode, it);
+		const struct st_gpu *g = &t->node->gpus[i];
+		enum bp_verdict gv = bp_share_verdict(t->cfg, g, it->mode, it);
 
+		if (gv != BP_OK && it->mode_preferred)
+			gv = bp_nearer(gv, bp_share_verdict(t->cfg, g, bp_other_mode(it->mode), it));
 		fit += gv == BP_OK;
 		if (gv != BP_OK)
 			v = bp_nearer(v, gv);
@@ -414,6 +425,9 @@ enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int3
 {
 	struct search s;
 
+	for (unsigned i = 0; i < t->req->item_count; i++)
+		if (t->req->items[i].count > ST_GPUS_MAX) /* MIG instances; a grant has no more */
+			return BP_TOO_MANY;
 	search_init(&s, t, ret);
 	if (!place(&s, 0, 0, false)) {
 		s.measured = false; /* any legal choice will do now */
@@ -422,8 +436,7 @@ enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int3
 			return why_not(t);
 	}
 	if (t->how->pick == BP_PICK_MEASURE)
-		*ret_score = fr_measure_score(t->how->measure, t->n_before,
-					      n_with(&s, ST_GPUS_MAX, 0));
+		*ret_score = score_with(&s, ST_GPUS_MAX, 0);
 	if (s.clash)
 		*ret_score -= BP_NEIGHBOUR_PENALTY;
 	return BP_OK;

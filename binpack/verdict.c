@@ -94,9 +94,10 @@ enum bp_verdict bp_node_verdict(const struct st_cluster *c, const struct st_node
 		return BP_UNREADY;
 	if (n->fences > 0)
 		return BP_FENCED;
-	if (req->cpu_milli > n->cpu_left_milli)
+	/* Who asks for none may come although others overbooked, as in the scheduler. */
+	if (req->cpu_milli > 0 && req->cpu_milli > n->cpu_left_milli)
 		return req->cpu_milli > n->cpu_milli ? BP_HOST_TOO_SMALL : BP_CPU;
-	if (req->mem_mib > n->mem_left_mib)
+	if (req->mem_mib > 0 && req->mem_mib > n->mem_left_mib)
 		return req->mem_mib > n->mem_mib ? BP_HOST_TOO_SMALL : BP_HOST_MEMORY;
 	if (n->pods_max > 0 && n->pods >= n->pods_max)
 		return BP_PODS;

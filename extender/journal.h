@@ -2,10 +2,12 @@
  * is the durable store of an embedded cluster: the cluster file plus the journal are the state.
  *
  *	{"v":1,"event":"bind","uid":...,"ns":...,"name":...,"node":...,"priority":0,"cpu_milli":0,
- *	 "mem_mib":0,"memory_bound":false,"containers":[...],"annotations":{...},"crc":"0123abcd"}
+ *	 "mem_mib":0,"memory_bound":false,"containers":[...],"annotations":{...},
+ *	 "request":{...},"crc":"0123abcd"}
  *	{"v":1,"event":"release","uid":...,"crc":"0123abcd"}
  *
- * crc is CRC-32 (zlib's) of the line up to the comma before it. */
+ * crc is CRC-32 (zlib's) of the line up to the comma before it. request is there where the bind counted
+ * into the workload. */
 #ifndef TESSERA_EXTENDER_JOURNAL_H
 #define TESSERA_EXTENDER_JOURNAL_H
 
@@ -22,16 +24,19 @@
 
 /* ---- lines ---- */
 
-/* Appends the record of a bind, its newline included. Containers are those of the decision. */
+/* Appends the record of a bind, its newline included. Containers are those of the decision. learned
+ * may be NULL. */
 void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const char *node,
-			 const struct st_decision *d, const struct st_annotations *annotations);
+			 const struct st_decision *d, const struct st_annotations *annotations,
+			 const struct st_request *learned);
 void ex_journal_put_release(struct buf *line, const char *uid);
 
 /* Called for each record in order; all pointers last for the call. A negative return ends it. */
 struct ex_journal_reader {
-	/* pod: names, priority, node, containers and annotations; ident: what it takes. */
+	/* pod: names, priority, node, containers and annotations; ident: what it takes; learned: what
+	 * it asked for, where that was recorded, else NULL. */
 	int (*bind)(void *ctx, const struct st_pod_spec *pod, const struct st_pod_ident *ident,
-		    struct err *err);
+		    const struct st_request *learned, struct err *err);
 	int (*release)(void *ctx, const char *uid, struct err *err);
 	void *ctx;
 };

@@ -16,6 +16,62 @@ static uint32_t crc_of(const char *text, size_t len)
 	return (uint32_t)crc32_z(0, (const Bytef *)text, len);
 }
 
+/* ---- requests ---- */
+
+/* The integers of a request's item. */
+#define ITEM(name) {#name, offsetof(struct st_item, name), sizeof(((struct st_item *)0)->name)}
+static const struct {
+	const char *name;
+	size_t offset, size;
+} item_fields[] = {
+	ITEM(kind),         ITEM(mode),      ITEM(mode_preferred), ITEM(count),        ITEM(request_mib),
+	ITEM(request_nano), ITEM(limit_mib), ITEM(limit_nano),     ITEM(compute_nano),
+};
+#define ITEM_FIELDS (sizeof(item_fields) / sizeof(item_fields[0]))
+
+static int64_t field_get(const struct st_item *it, size_t f)
+{
+	const char *at = (const char *)it + item_fields[f].offset;
+	int32_t v32;
+
+	if (item_fields[f].size == 1)
+		return *(const uint8_t *)at;
+	memcpy(&v32, at, sizeof(v32));
+	return v32;
+}
+
+static void field_set(struct st_item *it, size_t f, int64_t v)
+{
+	char *at = (char *)it + item_fields[f].offset;
+	int32_t v32 = (int32_t)v;
+
+	if (item_fields[f].size == 1)
+		*(uint8_t *)at = item_fields[f].offset == offsetof(struct st_item, mode_preferred)
+					 ? v != 0
+					 : (uint8_t)v;
+	else
+		memcpy(at, &v32, sizeof(v32));
+}
+
+static void put_request(struct ex_json *j, const struct st_request *req)
+{
+	ex_json_key(j, "request");
+	ex_json_begin(j, '{');
+	ex_json_key_string(j, "product", req->product);
+	ex_json_key_i64(j, "workload", req->workload);
+	ex_json_key(j, "items");
+	ex_json_begin(j, '[');
+	for (unsigned i = 0; i < req->item_count; i++) {
+		ex_json_begin(j, '{');
+		for (size_t f = 0; f < ITEM_FIELDS; f++)
+			ex_json_key_i64(j, item_fields[f].name, field_get(&req->items[i], f));
+		ex_json_key_string(j, "profile", req->items[i].profile);
+		ex_json_end(j, '}');
+	}
+	ex_json_end(j, ']');
+	ex_json_end(j, '}');
+}
+
 /* ---- writing ---- */
 
 static void start(struct buf *line, struct ex_json *j, const char *event, const char *uid)
@@ -34,7 +90,8 @@ static void finish(struct buf *line, size_t from)
 }
 
 void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const char *node,
-			 const struct st_decision *d, const struct st_annotations *annotations)
+			 const struct st_decision *d, const struct st_annotations *annotations,
+			 const struct st_request *learned)
 {
 	size_t from = line->len;
 	struct ex_json j;
@@ -57,6 +114,8 @@ void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const
 	for (size_t i = 0; i < annotations->count; i++)
 		ex_json_key_string(&j, annotations->kv[i].key, annotations->kv[i].value);
 	ex_json_end(&j, '}');
+	if (learned != NULL)
+		put_request(&j, learned);
 	finish(line, from);
 }
 
@@ -126,6 +185,49 @@ static int read_containers(const cJSON *obj, struct ku_arena *a, struct st_pod_s
 	return 0;
 }
 
+static bool copy_text(const cJSON *obj, const char *name, char *to, size_t cap)
+{
+	const char *text = text_of(obj, name);
+
+	if (text == NULL || strlen(text) >= cap)
+		return false;
+	memcpy(to, text, strlen(text) + 1);
+	return true;
+}
+
+static bool read_item(const cJSON *obj, struct st_item *it)
+{
+	for (size_t f = 0; f < ITEM_FIELDS; f++) {
+		int64_t v = number_of(obj, item_fields[f].name);
+
+		if (v < 0 || v > (item_fields[f].size == 1 ? UINT8_MAX : INT32_MAX))
+			return false;
+		field_set(it, f, v);
+	}
+	return it->kind <= ST_KIND_MIG && it->mode < ST_MODE_COUNT &&
+	       copy_text(obj, "profile", it->profile, sizeof(it->profile));
+}
+
+static int read_request(const cJSON *obj, const struct st_pod_ident *ident, struct st_request *ret,
+			struct err *err)
+{
+	const cJSON *items = cJSON_GetObjectItemCaseSensitive(obj, "items"), *v;
+	int64_t workload = number_of(obj, "workload");
+	bool right = workload >= 0 && workload <= ST_WORKLOAD_COMPUTE_BOUND;
+
+	*ret = (struct st_request){.cpu_milli = ident->cpu_milli, .mem_mib = ident->mem_mib};
+	right = right && copy_text(obj, "product", ret->product, sizeof(ret->product));
+	ret->workload = (enum st_workload_profile)(right ? workload : 0);
+	cJSON_ArrayForEach(v, items)
+	{
+		right = right && ret->item_count < ST_ITEMS_MAX &&
+			read_item(v, &ret->items[ret->item_count]);
+		if (right)
+			ret->item_count++;
+	}
+	return right ? 0 : err_set(err, ERR_INVALID, "a request that cannot be");
+}
+
 static int read_bind(const cJSON *obj, struct ku_arena *a, const struct ex_journal_reader *r,
 		     struct err *err)
 {
@@ -149,6 +251,8 @@ static int read_bind(const cJSON *obj, struct ku_arena *a, const struct ex_journ
 		.memory_bound =
 			cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "memory_bound")),
 	};
+	const cJSON *request = cJSON_GetObjectItemCaseSensitive(obj, "request");
+	struct st_request learned;
 	int rc;
 
 	if (pod.ns == NULL || pod.name == NULL || pod.node == NULL)
@@ -156,7 +260,11 @@ static int read_bind(const cJSON *obj, struct ku_arena *a, const struct ex_journ
 	rc = read_annotations(obj, a, &pod, err);
 	if (rc == 0)
 		rc = read_containers(obj, a, &pod, err);
-	return rc == 0 && r->bind != NULL ? r->bind(r->ctx, &pod, &ident, err) : rc;
+	if (rc == 0 && request != NULL)
+		rc = read_request(request, &ident, &learned, err);
+	if (rc < 0 || r->bind == NULL)
+		return rc;
+	return r->bind(r->ctx, &pod, &ident, request != NULL ? &learned : NULL, err);
 }
 
 static int read_event(const cJSON *obj, struct ku_arena *a, const struct ex_journal_reader *r,

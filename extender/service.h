@@ -90,8 +90,10 @@ struct ex_op {
 	bool release;
 	char *uid;
 	struct ex_op *next;            /* in the service's list of operations under way */
-	struct st_request req;         /* to learn from */
-	bool learn;
+	bool learn;                    /* the request counts into the workload */
+	struct st_request req;
+	struct st_decision decision;
+	struct st_annotations annotations; /* what was decided, as the node will read it */
 };
 void ex_op_fini(struct ex_op *op);
 

@@ -6,6 +6,8 @@
 #include "base/arith.h"
 #include "fragmentation/measure_internal.h"
 
+#define ONE_MILLI (1 << FR_PRICE_BITS)
+
 static int classes_compile(struct fr_measure *m)
 {
 	const struct fr_workload *w = m->w;
@@ -32,9 +34,11 @@ static int classes_compile(struct fr_measure *m)
 	for (uint32_t i = 0; i < w->count; i++)
 		if (w->classes[i].count == 0)
 			m->cpu_only += w->weights[i];
+		else if (w->classes[i].compute_nano > 0)
+			m->uses_compute = true;
 	m->class_count = n;
 	m->stride = (n + 7) & ~7u;
-	if (m->stride == 0)
+	if (m->stride == 0 || m->kind == FR_BID)
 		m->stride = 8;
 	return 0;
 }
@@ -51,9 +55,11 @@ struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
 	m->cluster = c;
 	m->kind = kind;
 	m->w = take_w;
-	m->scale = kind == FR_CA ? 4 * take_w->total : take_w->total;
+	m->scale = kind == FR_CA ? 4 * take_w->total : kind == FR_BID ? ONE_MILLI : take_w->total;
 	fr_thresholds_fill(take_w->total, m->thresholds);
-	if (classes_compile(m) < 0 || fr_rows_init(m) < 0) {
+	if (kind == FR_BID)
+		m->bid = fr_bid_new(take_w);
+	if ((kind == FR_BID && !m->bid) || classes_compile(m) < 0 || fr_rows_init(m) < 0) {
 		fr_measure_free(m);
 		return NULL;
 	}
@@ -77,6 +83,7 @@ void fr_measure_free(struct fr_measure *m)
 	free(m->weight);
 	free(m->count);
 	free(m->cpu);
+	fr_bid_free(m->bid);
 	fr_workload_free(m->w);
 	free(m);
 }
@@ -154,7 +161,7 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 		fill = fill < cap ? fill : cap;
 		n += (int64_t)m->weight[i] * (r - fill + 3 * lost);
 	}
-	balance = 8 * (int64_t)r - arith_mul_div_floor(12 * w->gpu_sum, cpu, w->cpu_sum);
+	balance = 8 * (int64_t)r - arith_mul_div_floor(12 * t->gpu_sum, cpu, w->cpu_sum);
 	return n + w->total * arith_max(balance, 0);
 }
 
@@ -188,9 +195,7 @@ static int nodes_grow(struct fr_measure *m, uint32_t node)
 
 static int32_t gpu_milli(const struct fr_measure *m, const struct fr_gpu *g)
 {
-	if (!g->usable || g->free_mib <= 0)
-		return 0;
-	return (int32_t)((int64_t)g->free_mib * 1000 / m->types[g->type].alloc_mib);
+	return g->usable ? fr_milli(&m->types[g->type], g->mode, g->free_mib, g->mig_placed) : 0;
 }
 
 static struct fr_gpu gpu_state(const struct fr_measure *m, const struct st_gpu *g, uint16_t type)
@@ -208,7 +213,7 @@ static struct fr_gpu gpu_state(const struct fr_measure *m, const struct st_gpu *
 
 static int node_load(struct fr_measure *m, struct fr_node *nd, const struct st_node *n)
 {
-	size_t size = 3 * m->stride;
+	size_t size = 3 * m->stride; /* >= FR_BID_STRIDE */
 
 	if (!nd->sums && n->gpu_count > 0)
 		nd->sums = malloc(size * sizeof(*nd->sums));
@@ -228,7 +233,11 @@ static int node_load(struct fr_measure *m, struct fr_node *nd, const struct st_n
 		g = gpu_state(m, &n->gpus[i], (uint16_t)type);
 		nd->types[i] = (uint16_t)type;
 		nd->rows[i] = fr_row_find(m, &g);
+		if (nd->rows[i] == 0 && g.usable)
+			return ERR_NOMEM;
 		nd->idle_milli += gpu_milli(m, &g);
+		if (m->bid)
+			continue;
 		row = fr_row_at(m, nd->rows[i]).fill;
 		for (size_t k = 0; k < size; k++)
 			nd->sums[k] += row[k];
@@ -252,7 +261,9 @@ static int node_sync(struct fr_measure *m, uint32_t node)
 		nd->gpu_count = 0;
 		nd->idle_milli = 0;
 	}
-	if (nd->gpu_count > 0) {
+	if (nd->gpu_count > 0 && m->bid) {
+		fr_bid_node_value(m, nd, n->cpu_left_milli);
+	} else if (nd->gpu_count > 0) {
 		struct sums s = {nd->sums, nd->sums + m->stride, nd->sums + 2 * m->stride};
 
 		nd->n = eval(m, nd, s, nd->idle_milli, n->cpu_left_milli);
@@ -278,13 +289,26 @@ static int rows_renew(struct fr_measure *m)
 	return rc;
 }
 
+int fr_measure_tidy(struct fr_measure *m)
+{
+	return m->row_count >= m->row_limit ? rows_renew(m) : 0;
+}
+
 int fr_measure_sync(struct fr_measure *m, uint32_t node)
 {
 	if (node >= m->node_cap && nodes_grow(m, node) < 0)
 		return ERR_NOMEM;
-	if (m->row_count >= m->row_limit && rows_renew(m) < 0)
+	if (fr_measure_tidy(m) < 0)
 		return ERR_NOMEM;
 	return node_sync(m, node);
+}
+
+bool fr_measure_failed(struct fr_measure *m)
+{
+	bool failed = m->short_of_memory;
+
+	m->short_of_memory = false;
+	return failed;
 }
 
 int64_t fr_measure_node(const struct fr_measure *m, uint32_t node)
@@ -321,7 +345,8 @@ struct fr_gpu fr_gpu_after_share(struct fr_measure *m, const struct fr_gpu *g, e
 
 	a.mode = (uint8_t)mode;
 	a.free_mib -= request_mib;
-	a.compute_left_nano -= compute_nano;
+	if (mode == ST_MODE_SM_SHARING) /* no shares of compute are kept in time-slicing */
+		a.compute_left_nano -= compute_nano;
 	a.clients_left--;
 	a.row = fr_row_find(m, &a);
 	return a;
@@ -367,9 +392,7 @@ static int32_t row_milli(const struct fr_measure *m, uint32_t row)
 {
 	const struct fr_row_key *k = &m->row_keys[row];
 
-	if (row == 0 || k->free_mib <= 0)
-		return 0;
-	return (int32_t)((int64_t)k->free_mib * 1000 / m->types[k->type].alloc_mib);
+	return row != 0 ? fr_milli(&m->types[k->type], k->mode, k->free_mib, k->mig_placed) : 0;
 }
 
 int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
@@ -383,6 +406,8 @@ int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_
 
 	if (nd->gpu_count == 0)
 		return 0;
+	if (m->bid)
+		return fr_bid_after(m, nd, cpu_left_milli, changes, change_count, NULL);
 	if (change_count == 0) {
 		s = (struct sums){nd->sums, nd->sums + m->stride, nd->sums + 2 * m->stride};
 		return eval(m, nd, s, r, cpu_left_milli);
@@ -404,12 +429,21 @@ int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_
 	return eval(m, nd, s, r, cpu_left_milli);
 }
 
-int32_t fr_measure_score(const struct fr_measure *m, int64_t before, int64_t after)
+int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			 const struct fr_change *changes, unsigned change_count)
 {
-	int64_t s;
+	const struct fr_node *nd = &m->nodes[node];
+	int64_t after, extras, s;
 
+	if (m->bid) {
+		if (nd->gpu_count == 0)
+			return 0;
+		after = fr_bid_after(m, nd, cpu_left_milli, changes, change_count, &extras);
+		return fr_bid_score(after - nd->n + extras);
+	}
+	after = fr_measure_after(m, node, cpu_left_milli, changes, change_count);
 	if (m->kind == FR_FGD)
-		return fr_score_fgd(m->thresholds, after - before);
-	s = arith_floor_div(before - after, 480 * m->w->total);
+		return fr_score_fgd(m->thresholds, after - nd->n);
+	s = arith_floor_div(nd->n - after, 480 * m->w->total);
 	return (int32_t)arith_min(arith_max(s, INT32_MIN + 1), INT32_MAX);
 }

@@ -1,8 +1,9 @@
 /* Expected fragmentation of each node for a workload, kept up to date node by node.
  *
- * Two measures, both exact integers (N = K * F, see README.md):
+ * Three measures, all exact integers (N = K * F, see README.md):
  *   FGD  N = sum w_m F_m                                        (the paper's)
  *   CA   N = sum w_m (R - fill_m) + 3 sum w_m F_m + K max(0, 8R - floor(12 G c / C))
+ *   BID  N = -V, V = the most that the node's remainder could be sold for (BID-PRICE.md)
  * in milli of a device. A GPU whose mode, clients, compute shares or MIG layout a class cannot use
  * counts for that class as if it were too small. GPUs taken by others do not count at all. */
 #ifndef TESSERA_FRAGMENTATION_MEASURE_H
@@ -14,7 +15,7 @@
 #include "fragmentation/workload.h"
 #include "state/cluster.h"
 
-enum fr_kind { FR_FGD, FR_CA };
+enum fr_kind { FR_FGD, FR_CA, FR_BID };
 
 struct fr_measure;
 
@@ -27,6 +28,11 @@ const struct fr_workload *fr_measure_workload(const struct fr_measure *m);
 /* Brings the node's numbers up to date with the cluster. ERR_NOMEM (the node then scores as 0).
  * To be called before the functions below when the node's version moved. */
 int fr_measure_sync(struct fr_measure *m, uint32_t node);
+/* Forgets GPU states that no node is in, where too many are remembered: to be called now and then
+ * where many different requests are rated and nothing is synced. ERR_NOMEM: sync all nodes again. */
+int fr_measure_tidy(struct fr_measure *m);
+/* Was memory short since the last call? Then scores made in between are not to be kept. */
+bool fr_measure_failed(struct fr_measure *m);
 /* N of the node as last synced; the sum over all nodes synced so far. */
 int64_t fr_measure_node(const struct fr_measure *m, uint32_t node);
 int64_t fr_measure_total(const struct fr_measure *m);
@@ -44,7 +50,8 @@ struct fr_gpu {
 	uint8_t mode;
 	bool usable;         /* not taken by others */
 	uint64_t mig_placed;
-	uint32_t row;        /* set by fr_gpu_*(): what this state is worth to each class */
+	uint32_t row;        /* set by fr_gpu_*(): what this state is worth to each class; 0 where
+			      * memory was short, or the GPU is taken */
 };
 
 /* GPU gpu_idx of the node, which is synced. */
@@ -67,10 +74,16 @@ struct fr_change {
 int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			 const struct fr_change *changes, unsigned change_count);
 
-/* Score of going from N before to N after; higher is better.
+/* Score of such a change; higher is better.
  * FGD: 0..99, trunc(100 / (1 + exp(dF / 1000))) by integer thresholds, 50 = no change.
- * CA: floor((before - after) / (480 K)). */
-int32_t fr_measure_score(const struct fr_measure *m, int64_t before, int64_t after);
+ * CA: floor((before - after) / (480 K)).
+ * BID: floor(-loss / 6 milli); the loss counts consolidation terms beside the value lost. */
+int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			 const struct fr_change *changes, unsigned change_count);
+
+/* BID only, a no-op for the others: steps of the price search on the present state of the nodes,
+ * which must be synced. All scores change. */
+void fr_measure_price_steps(struct fr_measure *m, unsigned steps);
 
 /* floor(K * T_k), T_k = 1000 ln((100-k)/k), for k in 1..99: the FGD thresholds. */
 int64_t fr_threshold(int64_t total, int k);

@@ -2,9 +2,11 @@
 #ifndef TESSERA_FRAGMENTATION_MEASURE_INTERNAL_H
 #define TESSERA_FRAGMENTATION_MEASURE_INTERNAL_H
 
+#include "fragmentation/bid.h"
 #include "fragmentation/measure.h"
 
-#define FR_ROWS_LIMIT (1u << 16) /* distinct GPU states remembered before starting over */
+#define FR_ROWS_LIMIT (1u << 16) /* distinct GPU states remembered before starting over ... */
+#define FR_ROWS_BYTES (1u << 25) /* ... fewer where their rows would take more than this */
 #define FR_CPU_EXACT (1 << 23) /* CPU milli below which the reciprocal division is exact */
 #define FR_UNCAPPED INT32_MAX
 
@@ -12,7 +14,7 @@
 struct fr_row {
 	const int32_t *fill;  /* milli that tasks of the class alone could fill */
 	const int32_t *unfit; /* free milli that no task of the class can take */
-	const int32_t *fit;   /* 1 when at least one task fits */
+	const int32_t *fit;   /* 1 when at least one task fits; MIG: how many instances */
 };
 
 /* A class against one type of GPU. */
@@ -29,6 +31,8 @@ struct fr_type {
 	int32_t alloc_mib;
 	const struct st_mig_geometry *mig;
 	int32_t clients_cap; /* more clients left than this makes no difference to any class */
+	int64_t gpu_sum;     /* the workload's G, with amounts taken as parts of this device */
+	int32_t bid_group;
 	struct fr_type_class *classes;
 };
 
@@ -47,9 +51,10 @@ struct fr_node {
 	uint32_t epoch;   /* of the rows below; 0 = never synced */
 	uint32_t version; /* of st_node when synced */
 	int32_t idle_milli;
+	uint32_t idle_gpus; /* BID only */
 	uint8_t gpu_count;
 	int64_t n;
-	int32_t *sums;    /* fill, unfit, fit: 3 * stride */
+	int32_t *sums;    /* fill, unfit, fit: 3 * stride; BID: values over the price grid */
 	uint32_t rows[ST_GPUS_MAX];
 	uint16_t types[ST_GPUS_MAX];
 };
@@ -60,6 +65,8 @@ struct fr_measure {
 	struct fr_workload *w;
 	int64_t scale;       /* what N is divided by to give milli: K or 4 K */
 	int64_t thresholds[100];
+	struct fr_bid *bid;  /* BID only */
+	bool uses_compute;   /* some class asks for a compute share */
 	int64_t cpu_only;    /* weight of the classes without GPU: they always count all of R */
 
 	/* GPU classes, those of one device first. index[i] is the class in the workload. */
@@ -75,6 +82,7 @@ struct fr_measure {
 
 	/* Rows: row i at rows + i * 3 * stride; row 0 is all zero. */
 	uint32_t row_count, row_cap, row_limit, row_epoch;
+	bool short_of_memory; /* a row could not be made since it was last asked */
 	int32_t *rows;
 	struct fr_row_key *row_keys;
 	uint32_t *row_slots; /* open addressing; 0 = empty */
@@ -86,11 +94,22 @@ struct fr_measure {
 };
 
 /* rows.c */
+/* Milli of a device of that type that are free. MIG: of its memory units, so that instances take
+ * the same milli wherever they are; not counted in MiB, which do not divide evenly. */
+int32_t fr_milli(const struct fr_type *t, enum st_mode mode, int32_t free_mib, uint64_t mig_placed);
 int fr_types_find(struct fr_measure *m, uint32_t product, const struct st_gpu *g);
 uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g); /* 0 where memory is short */
 struct fr_row fr_row_at(const struct fr_measure *m, uint32_t row);
 void fr_rows_clear(struct fr_measure *m);
 int fr_rows_init(struct fr_measure *m);
+
+/* measure_bid.c */
+int fr_bid_type_init(struct fr_measure *m, struct fr_type *t);
+void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row);
+void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t cpu);
+int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
+		     const struct fr_change *ch, unsigned n, int64_t *ret_extras);
+int32_t fr_bid_score(int64_t loss);
 
 /* threshold.c */
 void fr_thresholds_fill(int64_t total, int64_t j[100]);

@@ -7,6 +7,18 @@
 
 #define ROWS_START 256u
 
+static int64_t milli_of(const struct fr_type *t, int64_t mib)
+{
+	return t->alloc_mib > 0 ? arith_mul_div_floor(mib, 1000, t->alloc_mib) : 0;
+}
+
+int32_t fr_milli(const struct fr_type *t, enum st_mode mode, int32_t free_mib, uint64_t mig_placed)
+{
+	if (mode == ST_MODE_MIG)
+		return st_mig_units_free(t->mig, mig_placed) * 1000 / t->mig->units_total;
+	return free_mib > 0 ? (int32_t)milli_of(t, free_mib) : 0;
+}
+
 static int32_t class_size_mib(const struct fr_class *c, int32_t alloc_mib)
 {
 	int64_t mib = c->size_mib > 0 ? c->size_mib
@@ -25,7 +37,7 @@ static void type_class_fill(const struct fr_class *c, const struct fr_type *t, c
 	switch (c->kind) {
 	case ST_KIND_SHARE:
 		ret->d_mib = class_size_mib(c, t->alloc_mib);
-		ret->d_milli = (int32_t)arith_mul_div_floor(ret->d_mib, 1000, t->alloc_mib);
+		ret->d_milli = (int32_t)arith_min(milli_of(t, ret->d_mib), INT32_MAX);
 		ret->accepted = ret->accepted && !t->mig;
 		break;
 	case ST_KIND_WHOLE:
@@ -82,6 +94,12 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 				c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = t->alloc_mib / d_min + 1;
+	if (m->bid && fr_bid_type_init(m, t) < 0) {
+		free(t->classes);
+		return -1;
+	}
+	t->gpu_sum = arith_min(milli_of(t, m->w->gpu_mib_sum), INT64_MAX / 32 - m->w->gpu_sum) +
+		     m->w->gpu_sum;
 	return (int)m->type_count++;
 }
 
@@ -108,6 +126,7 @@ static int32_t class_tasks(const struct fr_class *c, const struct fr_type *t,
 			   const struct fr_type_class *tc, const struct fr_row_key *g)
 {
 	int32_t tasks;
+	uint8_t mode;
 
 	switch (c->kind) {
 	case ST_KIND_WHOLE:
@@ -123,21 +142,18 @@ static int32_t class_tasks(const struct fr_class *c, const struct fr_type *t,
 	tasks = g->free_mib / tc->d_mib;
 	if (tasks > g->clients_left)
 		tasks = g->clients_left;
-	if (c->compute_nano > 0 && tasks > g->compute_left_nano / c->compute_nano)
+	mode = g->mode == ST_MODE_FREE ? c->mode : g->mode;
+	if (mode == ST_MODE_SM_SHARING && c->compute_nano > 0 &&
+	    tasks > g->compute_left_nano / c->compute_nano)
 		tasks = g->compute_left_nano / c->compute_nano;
 	return tasks > 0 ? tasks : 0;
-}
-
-static int32_t free_milli(const struct fr_type *t, int32_t free_mib)
-{
-	return free_mib > 0 ? (int32_t)arith_mul_div_floor(free_mib, 1000, t->alloc_mib) : 0;
 }
 
 static void row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row)
 {
 	const struct fr_type *t = &m->types[key->type];
 	int32_t *fill = row, *unfit = row + m->stride, *fit = row + 2 * m->stride;
-	int32_t r = free_milli(t, key->free_mib);
+	int32_t r = fr_milli(t, key->mode, key->free_mib, key->mig_placed);
 
 	for (uint32_t i = 0; i < m->class_count; i++) {
 		const struct fr_type_class *tc = &t->classes[i];
@@ -145,7 +161,7 @@ static void row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 		int32_t tasks = tc->accepted ? class_tasks(c, t, tc, key) : 0;
 
 		fill[i] = tasks * tc->d_milli;
-		fit[i] = tasks > 0;
+		fit[i] = c->kind == ST_KIND_MIG ? tasks : tasks > 0;
 		/* A MIG layout can strand part of a GPU that still fits one instance. */
 		unfit[i] = tasks == 0                 ? r
 			   : c->kind == ST_KIND_MIG ? (int32_t)arith_max(r - fill[i], 0)
@@ -233,7 +249,9 @@ int fr_rows_init(struct fr_measure *m)
 	memset(&m->row_keys[0], 0, sizeof(m->row_keys[0]));
 	m->row_count = 1;
 	m->row_epoch = 1;
-	m->row_limit = FR_ROWS_LIMIT;
+	m->row_limit = FR_ROWS_BYTES / (3 * m->stride * (uint32_t)sizeof(*m->rows));
+	if (m->row_limit > FR_ROWS_LIMIT)
+		m->row_limit = FR_ROWS_LIMIT;
 	return 0;
 }
 
@@ -256,10 +274,15 @@ uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 	     i = (i + 1) & m->slot_mask)
 		if (memcmp(&m->row_keys[m->row_slots[i]], &key, sizeof(key)) == 0)
 			return m->row_slots[i];
-	if (m->row_count == m->row_cap && !rows_grow(m))
+	if (m->row_count == m->row_cap && !rows_grow(m)) {
+		m->short_of_memory = true;
 		return 0;
+	}
 	m->row_keys[m->row_count] = key;
-	row_fill(m, &key, m->rows + (size_t)m->row_count * 3 * m->stride);
+	if (m->bid)
+		fr_bid_row_fill(m, &key, m->rows + (size_t)m->row_count * 3 * m->stride);
+	else
+		row_fill(m, &key, m->rows + (size_t)m->row_count * 3 * m->stride);
 	slots_insert(m->row_slots, m->slot_mask, &key, m->row_count);
 	return m->row_count++;
 }

@@ -6,6 +6,9 @@
 #include "base/arith.h"
 #include "base/hash.h"
 
+#define CPU_MILLI_MAX (INT64_C(1) << 32)
+#define TYPICAL_GPU_MIB 81920 /* only to compare items of one pod */
+
 struct entry {
 	struct fr_class cls;
 	int64_t count;
@@ -17,33 +20,39 @@ struct fr_counts {
 	int64_t total;
 };
 
-/* Milli of one device that a class takes, for ordering and for the GPU / CPU balance. */
-static int64_t class_milli(const struct fr_class *c)
+/* Compute slices of a GPU instance profile, from its name. */
+static int64_t profile_slices(const char *profile)
 {
-	int64_t slices;
+	return profile[0] >= '1' && profile[0] <= '7' ? profile[0] - '0' : 1;
+}
 
+int64_t fr_class_milli(const struct fr_class *c)
+{
 	if (c->count == 0)
 		return 0;
 	switch (c->kind) {
 	case ST_KIND_WHOLE:
 		return 1000;
 	case ST_KIND_MIG:
-		slices = c->profile[0] >= '1' && c->profile[0] <= '7' ? c->profile[0] - '0' : 1;
-		return slices * 1000 / 7;
+		return profile_slices(c->profile) * 1000 / 7;
 	case ST_KIND_SHARE:
 		break;
 	}
 	return c->size_mib > 0 ? c->size_mib : c->size_nano / 1000000;
 }
 
-static int64_t item_weight(const struct st_item *it)
+/* How much of a GPU an item takes, in 10^-9, as far as it can be told without the node. */
+static int64_t item_size(const struct st_item *it)
 {
-	int64_t size = it->kind == ST_KIND_WHOLE      ? INT32_MAX
-		       : it->request_mib > 0          ? it->request_mib
-		       : it->request_nano > 0         ? it->request_nano / 1000
-						      : 1;
+	int64_t nano = it->request_nano;
 
-	return size * it->count;
+	if (it->kind == ST_KIND_WHOLE)
+		nano = ST_NANO;
+	else if (it->kind == ST_KIND_MIG)
+		nano = profile_slices(it->profile) * ST_NANO / 7;
+	else if (it->request_mib > 0)
+		nano = it->request_mib * (int64_t)ST_NANO / TYPICAL_GPU_MIB;
+	return nano * it->count;
 }
 
 void fr_class_of(const struct st_request *req, struct fr_class *ret)
@@ -51,9 +60,9 @@ void fr_class_of(const struct st_request *req, struct fr_class *ret)
 	const struct st_item *it = NULL;
 
 	memset(ret, 0, sizeof(*ret));
-	ret->cpu_milli = req->cpu_milli;
+	ret->cpu_milli = arith_min(arith_max(req->cpu_milli, 0), CPU_MILLI_MAX);
 	for (unsigned i = 0; i < req->item_count; i++)
-		if (!it || item_weight(&req->items[i]) > item_weight(it))
+		if (!it || item_size(&req->items[i]) > item_size(it))
 			it = &req->items[i];
 	if (!it)
 		return;
@@ -142,7 +151,7 @@ static int entry_cmp(const void *pa, const void *pb)
 {
 	const struct entry *a = *(const struct entry *const *)pa;
 	const struct entry *b = *(const struct entry *const *)pb;
-	int64_t ma = class_milli(&a->cls), mb = class_milli(&b->cls);
+	int64_t ma = fr_class_milli(&a->cls), mb = fr_class_milli(&b->cls);
 	int d;
 
 	if (a->count != b->count)
@@ -190,7 +199,7 @@ static struct fr_workload *workload_builtin(void)
 		w->classes[i] = mix[i];
 		w->weights[i] = weights[i];
 		w->total += weights[i];
-		w->gpu_sum += weights[i] * class_milli(&mix[i]) * mix[i].count;
+		w->gpu_sum += weights[i] * fr_class_milli(&mix[i]) * mix[i].count;
 		w->cpu_sum += weights[i] * mix[i].cpu_milli;
 	}
 	w->count = 4;
@@ -213,12 +222,16 @@ static void workload_fill(struct fr_workload *w, struct entry *const *sorted, si
 
 	for (size_t i = 0; i < n; i++) {
 		const struct fr_class *c = &sorted[i]->cls;
+		int64_t size = sorted[i]->count * fr_class_milli(c) * c->count;
 
-		if (c->count > 0) {
-			w->gpu_sum += sorted[i]->count * class_milli(c) * c->count;
+		if (c->size_mib > 0)
+			w->gpu_mib_sum += size;
+		else
+			w->gpu_sum += size;
+		if (c->count > 0)
 			w->cpu_sum += sorted[i]->count * c->cpu_milli;
-		}
-		if (sum * 100 >= total * popularity_percent || w->count == FR_CLASSES_MAX)
+		if ((i > 0 && sum * 100 >= total * popularity_percent) ||
+		    w->count == FR_CLASSES_MAX)
 			continue;
 		sum += sorted[i]->count;
 		groups |= class_group(c);
@@ -248,7 +261,7 @@ struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_
 		return NULL;
 	HASH_ITER(hh, c->table, e, tmp)
 	{
-		if (gpu_only && e->cls.count == 0)
+		if (e->count <= 0 || (gpu_only && e->cls.count == 0))
 			continue;
 		sorted[n++] = e;
 		total += e->count;

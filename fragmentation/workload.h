@@ -32,8 +32,13 @@ struct fr_class {
 _Static_assert(sizeof(struct fr_class) == 24 + ST_MIG_NAME_CAP + ST_PRODUCT_CAP,
 	       "a class has no padding");
 
-/* The class a request counts as: its GPU item, or the largest one where it has several. */
+/* The class a request counts as: its GPU item, or the largest one where it has several. CPU is cut
+ * off far above what any node has, so that sums over all classes are exact. */
 void fr_class_of(const struct st_request *req, struct fr_class *ret);
+
+/* Milli of one device that a task of the class takes: a fraction, or MiB of a device that stands for
+ * 1000, or the slices of a MIG profile by sevenths. 0 for a class without GPU. */
+int64_t fr_class_milli(const struct fr_class *c);
 
 /* Counts of classes seen. */
 struct fr_counts;
@@ -51,7 +56,9 @@ size_t fr_counts_classes(const struct fr_counts *c);
 struct fr_workload {
 	size_t count;
 	int64_t total;       /* K: sum of the kept weights */
-	int64_t gpu_sum;     /* G: GPU milli of all classes with GPU, by count (for rho = G / C) */
+	int64_t gpu_sum;     /* G: GPU milli of all classes with GPU, by count (for rho = G / C) ... */
+	int64_t gpu_mib_sum; /* ... without those sized in MiB: their MiB, for each type of GPU to
+			      * convert */
 	int64_t cpu_sum;     /* C: CPU milli of the same; >= 1 */
 	bool mixed;          /* more than one of {time-slicing, sm-sharing, MIG} occurs */
 	struct fr_class *classes;
@@ -59,9 +66,8 @@ struct fr_workload {
 };
 
 /* The shortest prefix of the sorted classes whose count reaches popularity_percent of all;
- * gpu_only leaves out the classes without GPU. Sizes given in MiB count against unit_mib = 1000 in
- * gpu_sum (a trace whose devices have 1000 units); fractions in milli of a device.
- * An empty count gives a small built-in mix. NULL: no memory. */
+ * at least one class. gpu_only leaves out the classes without GPU. An empty count gives a small
+ * built-in mix. NULL: no memory. */
 struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_percent,
 				      bool gpu_only);
 void fr_workload_free(struct fr_workload *w);

@@ -35,22 +35,30 @@ void ku_pod_ident(const struct st_pod_spec *pod, struct st_pod_ident *ret)
 int ku_pod_observe(struct st_cluster *c, const struct st_pod_spec *pod, uint32_t node,
 		   const struct st_contract_options *opt, struct err *why, struct err *err)
 {
+	struct st_pod_ident ident;
+
+	ku_pod_ident(pod, &ident);
+	return ku_pod_observe_as(c, pod, &ident, node, opt, why, err);
+}
+
+int ku_pod_observe_as(struct st_cluster *c, const struct st_pod_spec *pod,
+		      const struct st_pod_ident *ident, uint32_t node,
+		      const struct st_contract_options *opt, struct err *why, struct err *err)
+{
 	enum st_allocation_kind kind = ST_ALLOCATION_NONE;
 	struct st_decision d;
-	struct st_pod_ident ident;
 	bool fenced = false;
 	uint32_t whole;
 	int rc;
 
 	why->msg[0] = '\0';
-	ku_pod_ident(pod, &ident);
 	rc = st_contract_decode(c, pod, node, opt, &kind, &d, why);
 	if (rc == ERR_NOMEM)
 		return err_set(err, rc, "out of memory");
 	if (rc < 0)
-		return st_cluster_fence(c, &ident, node, err);
+		return st_cluster_fence(c, ident, node, err);
 	whole = kind == ST_ALLOCATION_NONE ? st_contract_plugin_gpus(pod) : 0;
-	rc = st_cluster_observe(c, &ident, node, kind == ST_ALLOCATION_COMPLETE ? &d : NULL, whole,
+	rc = st_cluster_observe(c, ident, node, kind == ST_ALLOCATION_COMPLETE ? &d : NULL, whole,
 				&fenced, why);
 	if (rc < 0)
 		return err_set(err, rc, "%s", why->msg);
@@ -78,7 +86,9 @@ static int load_bound(struct load *l, const struct st_pod_spec *pod, struct err 
 		return err_set(err, ERR_INVALID, "pod uid \"%s\" occurs twice", pod->uid);
 	if (node == ST_NONE)
 		err_set(&why, 0, "its node \"%s\" is not in the list; left out", pod->node);
-	else
+	else if (l->how->on_bound != NULL)
+		rc = l->how->on_bound(l->how->ctx, pod, err);
+	if (rc == 0 && node != ST_NONE)
 		rc = ku_pod_observe(l->c, pod, node, l->how->opt, &why, err);
 	if (rc == 0 && why.msg[0] != '\0' && l->how->on_note != NULL)
 		l->how->on_note(l->how->ctx, pod, why.msg);

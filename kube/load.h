@@ -22,6 +22,7 @@ typedef void (*ku_note_fn)(void *ctx, const struct st_pod_spec *pod, const char 
 struct ku_loader {
 	const struct st_contract_options *opt; /* not NULL */
 	ku_pending_fn on_pending;              /* may be NULL */
+	ku_pending_fn on_bound;                /* the same for bound pods, before they are booked */
 	ku_note_fn on_note;                    /* may be NULL */
 	void *ctx;                             /* of both */
 };
@@ -49,5 +50,10 @@ void ku_pod_ident(const struct st_pod_spec *pod, struct st_pod_ident *ret);
  * it, else why is "". ERR_NOMEM, ERR_INVALID. */
 int ku_pod_observe(struct st_cluster *c, const struct st_pod_spec *pod, uint32_t node,
 		   const struct st_contract_options *opt, struct err *why, struct err *err);
+/* The same where what the pod takes beside GPUs is known from elsewhere: of pod only containers'
+ * names, annotations and node are used. */
+int ku_pod_observe_as(struct st_cluster *c, const struct st_pod_spec *pod,
+		      const struct st_pod_ident *ident, uint32_t node,
+		      const struct st_contract_options *opt, struct err *why, struct err *err);
 
 #endif

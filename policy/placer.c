@@ -55,7 +55,8 @@ const struct fr_workload *po_placer_workload(const struct po_placer *p)
 static struct fr_measure *measure_build(struct po_placer *p, enum fr_kind kind)
 {
 	struct fr_workload *w =
-		fr_workload_build(p->counts, p->opt.popularity_percent, kind == FR_CA);
+		fr_workload_build(p->counts, kind == FR_BID ? 100 : p->opt.popularity_percent,
+				  kind == FR_CA);
 
 	return w ? fr_measure_new(p->cluster, kind, w) : NULL;
 }
@@ -70,6 +71,7 @@ int po_placer_rebuild(struct po_placer *p, struct err *err)
 		fr_measure_free(p->measure);
 		p->measure = m;
 		p->measure_pos = 0;
+		p->priced = p->policy->measure != FR_BID;
 		p->generation++;
 	}
 	fr_measure_free(p->report);
@@ -107,8 +109,10 @@ static int measure_sync(const struct po_placer *p, struct fr_measure *m, uint64_
 {
 	const struct st_cluster *c = p->cluster;
 	uint64_t end = st_cluster_log_end(c);
-	int rc = 0;
+	int rc = fr_measure_tidy(m);
 
+	if (rc < 0)
+		*pos = 0; /* nodes that did not change are out of date, too */
 	if (*pos < st_cluster_log_begin(c) || *pos == 0) {
 		for (uint32_t id = 0; id < st_cluster_node_count(c); id++)
 			if (fr_measure_sync(m, id) < 0)
@@ -118,8 +122,7 @@ static int measure_sync(const struct po_placer *p, struct fr_measure *m, uint64_
 			if (fr_measure_sync(m, st_cluster_log_at(c, i)) < 0)
 				rc = ERR_NOMEM;
 	}
-	if (rc == 0)
-		*pos = end;
+	*pos = rc == 0 ? end : 0;
 	return rc;
 }
 
@@ -129,7 +132,29 @@ int po_placer_sync(struct po_placer *p)
 		return 0;
 	if (!p->measure && po_placer_rebuild(p, NULL) < 0)
 		return ERR_NOMEM;
-	return measure_sync(p, p->measure, &p->measure_pos);
+	if (measure_sync(p, p->measure, &p->measure_pos) < 0)
+		return ERR_NOMEM;
+	if (!p->priced) {
+		p->priced = true;
+		fr_measure_price_steps(p->measure, PO_PRICE_STEPS_START);
+		p->generation++;
+	}
+	return 0;
+}
+
+bool po_placer_arrival(struct po_placer *p)
+{
+	return p->policy->uses_measure && p->policy->measure == FR_BID &&
+	       ++p->arrivals % PO_PRICE_ARRIVALS == 0;
+}
+
+int po_placer_reprice(struct po_placer *p, struct err *err)
+{
+	if (po_placer_sync(p) < 0)
+		return err_set(err, ERR_NOMEM, "prices: out of memory");
+	fr_measure_price_steps(p->measure, PO_PRICE_STEPS);
+	p->generation++;
+	return 0;
 }
 
 struct po_shape *po_placer_ask(struct po_placer *p, const struct st_request *req,

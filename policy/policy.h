@@ -52,6 +52,11 @@ const struct po_policy *po_placer_policy(const struct po_placer *p);
 /* Counts a request into the workload estimate. With learn set the estimate is rebuilt now and then
  * (each rebuild drops all caches); otherwise only po_placer_rebuild() does. ERR_NOMEM. */
 int po_placer_learn(struct po_placer *p, const struct st_request *req, struct err *err);
+/* A pod arrived, placed or not: says when the prices of bid-price are due. True = the caller runs
+ * po_placer_reprice() before the next ask, or when it has time. Always false for other policies. */
+bool po_placer_arrival(struct po_placer *p);
+/* A round of the price search on the present state; drops all cached scores. ERR_NOMEM. */
+int po_placer_reprice(struct po_placer *p, struct err *err);
 /* Makes the workload from what was learned. ERR_NOMEM: the old one stays. */
 int po_placer_rebuild(struct po_placer *p, struct err *err);
 const struct fr_workload *po_placer_workload(const struct po_placer *p); /* NULL: no measure */

@@ -10,6 +10,11 @@
 /* Counts are halved beyond this, so that the estimate follows a changing mix. */
 #define PO_LEARN_WINDOW 20000
 
+/* Price steps: at the start, and every so many arrivals. */
+#define PO_PRICE_STEPS_START 1500
+#define PO_PRICE_STEPS 2
+#define PO_PRICE_ARRIVALS 4
+
 /* A request, packed without padding or container names: the key of its shape. */
 #define PO_KEY_MAX 1024
 
@@ -26,6 +31,7 @@ struct po_shape {
 	uint64_t log_pos;    /* changes of the cluster taken in so far */
 	uint64_t tick;       /* of the last ask */
 	uint64_t decision_no;
+	bool unfinished;     /* memory was short in the last refresh */
 	uint32_t leaves;     /* capacity, a power of two */
 	uint64_t *tree;      /* tree[1] is the root, tree[leaves + id] the node's leaf */
 	uint32_t *versions;  /* of each node, as of its leaf */
@@ -41,6 +47,8 @@ struct po_placer {
 	uint64_t measure_pos, report_pos;
 	uint64_t generation;
 	int64_t learned; /* since the last rebuild */
+	uint64_t arrivals;
+	bool priced;     /* the search at the start was run for this workload */
 	struct po_shape *shapes;
 	uint64_t tick;
 	struct st_decision scratch;

@@ -53,19 +53,33 @@ static uint64_t larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-static void leaf_update(struct po_shape *s, uint32_t id)
+/* Brings the leaf up to date; *ret_old is what it was. Where memory was short the leaf is not
+ * changed. */
+static int leaf_refresh(struct po_shape *s, uint32_t id, uint64_t *ret_old)
 {
 	uint32_t version = st_cluster_node(s->placer->cluster, id)->version;
-	uint32_t i = s->leaves + id;
-	uint64_t key;
+	uint64_t *leaf = &s->tree[s->leaves + id], key;
 
-	if (s->tree[i] != 0 && s->versions[id] == version)
-		return;
+	*ret_old = *leaf;
+	if (*leaf != 0 && s->versions[id] == version)
+		return 0;
 	key = node_key(s, id);
+	if (s->placer->measure && fr_measure_failed(s->placer->measure))
+		return ERR_NOMEM;
+	*leaf = key;
 	s->versions[id] = version;
-	if (s->tree[i] == key)
-		return;
-	s->tree[i] = key;
+	return 0;
+}
+
+static int leaf_update(struct po_shape *s, uint32_t id)
+{
+	uint32_t i = s->leaves + id;
+	uint64_t old;
+
+	if (leaf_refresh(s, id, &old) < 0)
+		return ERR_NOMEM;
+	if (s->tree[i] == old)
+		return 0;
 	for (i /= 2; i >= 1; i /= 2) {
 		uint64_t top = larger(s->tree[2 * i], s->tree[2 * i + 1]);
 
@@ -73,22 +87,20 @@ static void leaf_update(struct po_shape *s, uint32_t id)
 			break;
 		s->tree[i] = top;
 	}
+	return 0;
 }
 
-static void refresh_all(struct po_shape *s)
+static int refresh_all(struct po_shape *s)
 {
 	uint32_t count = st_cluster_node_count(s->placer->cluster);
+	uint64_t old;
 
-	for (uint32_t id = 0; id < count; id++) {
-		uint32_t version = st_cluster_node(s->placer->cluster, id)->version;
-
-		if (s->tree[s->leaves + id] != 0 && s->versions[id] == version)
-			continue;
-		s->tree[s->leaves + id] = node_key(s, id);
-		s->versions[id] = version;
-	}
+	for (uint32_t id = 0; id < count; id++)
+		if (leaf_refresh(s, id, &old) < 0)
+			return ERR_NOMEM;
 	for (uint32_t i = s->leaves - 1; i >= 1; i--)
 		s->tree[i] = larger(s->tree[2 * i], s->tree[2 * i + 1]);
+	return 0;
 }
 
 static int tree_resize(struct po_shape *s, uint32_t count)
@@ -123,7 +135,9 @@ int po_shape_refresh(struct po_shape *s)
 	const struct st_cluster *c = s->placer->cluster;
 	uint64_t end = st_cluster_log_end(c);
 	uint32_t count = st_cluster_node_count(c);
-	bool all = s->log_pos < st_cluster_log_begin(c) || end - s->log_pos > count;
+	bool all = s->unfinished || s->log_pos < st_cluster_log_begin(c) ||
+		   end - s->log_pos > count;
+	int rc = 0;
 
 	if (!s->tree || count > s->leaves) {
 		if (tree_resize(s, count) < 0)
@@ -135,13 +149,17 @@ int po_shape_refresh(struct po_shape *s)
 		s->generation = s->placer->generation;
 		all = true;
 	}
+	if (s->placer->measure)
+		fr_measure_failed(s->placer->measure);
 	if (all)
-		refresh_all(s);
+		rc = refresh_all(s);
 	else
-		for (uint64_t i = s->log_pos; i < end; i++)
-			leaf_update(s, st_cluster_log_at(c, i));
-	s->log_pos = end;
-	return 0;
+		for (uint64_t i = s->log_pos; i < end && rc == 0; i++)
+			rc = leaf_update(s, st_cluster_log_at(c, i));
+	s->unfinished = rc < 0;
+	if (rc == 0)
+		s->log_pos = end;
+	return rc;
 }
 
 /* ---- finding shapes ---- */

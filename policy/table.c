@@ -32,7 +32,7 @@ static int64_t item_milli(const struct st_node *n, const struct st_item *it)
 
 	if (!g || it->kind == ST_KIND_WHOLE)
 		return 1000;
-	if (it->kind == ST_KIND_SHARE)
+	if (it->kind == ST_KIND_SHARE && g->alloc_mib > 0)
 		return (int64_t)st_item_request_mib(it, g->alloc_mib) * 1000 / g->alloc_mib;
 	for (unsigned i = 0; i < n->gpu_count; i++) {
 		const struct st_mig_geometry *geo = n->gpus[i].mig;
@@ -124,21 +124,22 @@ static int32_t score_clustering(const struct st_cluster *c, const struct st_node
 	return clamp_score((same ? (other ? 50 : 75) : (other ? 0 : 25)) + q);
 }
 
-/* Free MiB of the smallest non-idle GPU that takes the request; 0 = only idle ones do. */
+/* Milli free of the smallest non-idle GPU that takes the request; -1 = only idle ones do. */
 static int64_t smallest_used(const struct st_cluster *c, const struct st_node *n,
 			     const struct st_item *it)
 {
-	int64_t best = 0;
+	int64_t best = -1, r;
 
 	for (unsigned i = 0; i < n->gpu_count; i++) {
 		const struct st_gpu *g = &n->gpus[i];
-		int64_t r = (int64_t)g->free_mib * 1000 / g->alloc_mib;
 
-		if (g->mode != ST_MODE_FREE && g->mode != ST_MODE_MIG &&
-		    st_gpu_fits_share(st_cluster_config(c), g, it->mode,
-				      st_item_request_mib(it, g->alloc_mib),
-				      st_item_limit_mib(it, g->alloc_mib), it->compute_nano) &&
-		    (best == 0 || r < best))
+		if (g->mode == ST_MODE_FREE || g->mode == ST_MODE_MIG ||
+		    !st_gpu_fits_share(st_cluster_config(c), g, it->mode,
+				       st_item_request_mib(it, g->alloc_mib),
+				       st_item_limit_mib(it, g->alloc_mib), it->compute_nano))
+			continue;
+		r = (int64_t)g->free_mib * 1000 / g->alloc_mib;
+		if (best < 0 || r < best)
 			best = r;
 	}
 	return best;
@@ -158,7 +159,7 @@ static int32_t score_packing(const struct st_cluster *c, const struct st_node *n
 	if (req->items[0].kind != ST_KIND_SHARE || req->items[0].count > 1)
 		return clamp_score(arith_max(50 - req->items[0].count, 33));
 	used = smallest_used(c, n, &req->items[0]);
-	if (used == 0)
+	if (used < 0)
 		return 49; /* one idle device is opened */
 	return clamp_score(arith_max(100 - used * 100 / 1000 / 10, 50));
 }
@@ -185,6 +186,11 @@ static const struct po_policy policies[] = {
 	 .help = "fragmentation gradient descent as published (ATC 2023), in exact integers",
 	 .uses_measure = true,
 	 .measure = FR_FGD,
+	 .pick = BP_PICK_MEASURE},
+	{.name = "bid-price",
+	 .help = "sells each node's remainder at prices that follow what the cluster could still host",
+	 .uses_measure = true,
+	 .measure = FR_BID,
 	 .pick = BP_PICK_MEASURE},
 	{.name = "bestfit",
 	 .help = "least CPU and GPU left on the node, fullest GPU first",

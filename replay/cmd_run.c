@@ -150,10 +150,9 @@ static int run_all(const struct args *a, const struct rp_trace *t, struct rp_res
 				 opt.policy->name, opt.seed);
 			if (opt.decisions != NULL)
 				buf_printf(decisions, "step,pod,node,gpus,%s\n",
-					   opt.policy->uses_measure &&
-						   opt.policy->measure == FR_CA ?
-						   "phi_num" :
-						   "frag_num");
+					   opt.policy->uses_measure && opt.policy->measure == FR_CA
+						   ? "phi_num"
+						   : "frag_num");
 			rc = rp_run(t, &order, &opt, &results[g * a->seed_count + s], err);
 		}
 		rp_order_fini(&order);

@@ -34,8 +34,7 @@ bool rp_command_options(const struct rp_command *self, const struct rp_option *o
 
 int rp_command_failed(int code, const struct err *err)
 {
-	fprintf(stderr, "tessera-replay: %s\n",
-		err->msg[0] != '\0' ? err->msg : err_name(code));
+	fprintf(stderr, "tessera-replay: %s\n", err->msg[0] != '\0' ? err->msg : err_name(code));
 	switch (code) {
 	case ERR_NOMEM:
 	case ERR_INTERNAL:

@@ -121,9 +121,9 @@ int rp_csv_header(struct rp_csv *c, struct rp_column *columns, size_t count, str
 			    memcmp(c->fields[k].s, columns[i].name, len) != 0)
 				continue;
 			if (columns[i].index >= 0)
-				return err_set(err, ERR_INVALID, "%s:%u:%zu: column %s occurs twice",
-					       c->path, c->line,
-					       (size_t)(c->fields[k].s - c->row) + 1,
+				return err_set(err, ERR_INVALID,
+					       "%s:%u:%zu: column %s occurs twice", c->path,
+					       c->line, (size_t)(c->fields[k].s - c->row) + 1,
 					       columns[i].name);
 			columns[i].index = (int)k;
 		}

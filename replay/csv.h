@@ -60,8 +60,8 @@ int rp_csv_name(const struct rp_csv *c, const struct rp_column *column, struct r
 		struct err *err);
 
 /* Sets `file:line:column: field NAME: "value" <why>` and returns code. */
-int rp_csv_refuse(const struct rp_csv *c, const struct rp_column *column, int code,
-		  const char *why, struct err *err);
+int rp_csv_refuse(const struct rp_csv *c, const struct rp_column *column, int code, const char *why,
+		  struct err *err);
 
 /* The field as it may be shown in a message: cut, unprintable bytes as \xNN. Returns buf. */
 #define RP_SHOWN_CAP 64

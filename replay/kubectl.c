@@ -98,8 +98,7 @@ static int take_nodes(struct rp_trace *t, const struct st_cluster *c, struct err
 	return rc;
 }
 
-int rp_kubectl_load(struct rp_trace *t, bool with_pods, rp_note_fn note, void *ctx,
-		    struct err *err)
+int rp_kubectl_load(struct rp_trace *t, bool with_pods, rp_note_fn note, void *ctx, struct err *err)
 {
 	struct reader r = {.t = t, .note = note, .ctx = ctx};
 	struct st_cluster *c = NULL;

@@ -5,8 +5,8 @@
 
 #include "replay/csv.h"
 
-#define CPU_MILLI_MAX 1000000000   /* a million cores */
-#define MEM_MIB_MAX 1000000000000  /* an exbibyte, nearly */
+#define CPU_MILLI_MAX 1000000000  /* a million cores */
+#define MEM_MIB_MAX 1000000000000 /* an exbibyte, nearly */
 
 enum { NODE_SN, NODE_CPU, NODE_MEM, NODE_GPU, NODE_MODEL, NODE_COLUMNS };
 enum { POD_NAME, POD_CPU, POD_MEM, POD_NUM, POD_MILLI, POD_SPEC, POD_COLUMNS };
@@ -62,10 +62,8 @@ int rp_openb_nodes(struct rp_trace *t, const char *path, const char *text, size_
 		   struct err *err)
 {
 	struct rp_column cols[NODE_COLUMNS] = {
-		[NODE_SN] = {"sn", true, -1},
-		[NODE_CPU] = {"cpu_milli", true, -1},
-		[NODE_MEM] = {"memory_mib", true, -1},
-		[NODE_GPU] = {"gpu", true, -1},
+		[NODE_SN] = {"sn", true, -1},          [NODE_CPU] = {"cpu_milli", true, -1},
+		[NODE_MEM] = {"memory_mib", true, -1}, [NODE_GPU] = {"gpu", true, -1},
 		[NODE_MODEL] = {"model", true, -1},
 	};
 	struct rp_csv csv;
@@ -136,12 +134,9 @@ int rp_openb_pods(struct rp_trace *t, const char *path, const char *text, size_t
 		  struct err *err)
 {
 	struct rp_column cols[POD_COLUMNS] = {
-		[POD_NAME] = {"name", true, -1},
-		[POD_CPU] = {"cpu_milli", true, -1},
-		[POD_MEM] = {"memory_mib", true, -1},
-		[POD_NUM] = {"num_gpu", true, -1},
-		[POD_MILLI] = {"gpu_milli", true, -1},
-		[POD_SPEC] = {"gpu_spec", false, -1},
+		[POD_NAME] = {"name", true, -1},       [POD_CPU] = {"cpu_milli", true, -1},
+		[POD_MEM] = {"memory_mib", true, -1},  [POD_NUM] = {"num_gpu", true, -1},
+		[POD_MILLI] = {"gpu_milli", true, -1}, [POD_SPEC] = {"gpu_spec", false, -1},
 	};
 	struct rp_csv csv;
 	size_t fields;

@@ -72,7 +72,7 @@ static int next_line(struct rp_csv *csv, const char *wanted, struct rp_field *re
 static int read_head(struct rp_csv *csv, const char *form, const char *word, int64_t *ret,
 		     const char *word2, int64_t *ret2, struct err *err)
 {
-	struct rp_field line, part[4] = {{0}};
+	struct rp_field line = {0}, part[4] = {{0}};
 	size_t n = 0, want = word2 != NULL ? 4 : 2;
 	const char *s, *end;
 	int rc = next_line(csv, form, &line, err);
@@ -92,9 +92,9 @@ static int read_head(struct rp_csv *csv, const char *form, const char *word, int
 	}
 	if (n != want || part[n - 1].s + part[n - 1].len != end || part[0].len != strlen(word) ||
 	    memcmp(part[0].s, word, part[0].len) != 0 || !rp_digits(part[1], ret) ||
-	    (word2 != NULL && (part[2].len != strlen(word2) ||
-			       memcmp(part[2].s, word2, part[2].len) != 0 ||
-			       !rp_digits(part[3], ret2))))
+	    (word2 != NULL &&
+	     (part[2].len != strlen(word2) || memcmp(part[2].s, word2, part[2].len) != 0 ||
+	      !rp_digits(part[3], ret2))))
 		return err_set(err, ERR_INVALID, "%s:%u:1: not of the form \"%s\"", csv->path,
 			       csv->line, form);
 	return 0;
@@ -291,8 +291,8 @@ static int add_clones(const struct rp_trace *t, struct rp_order *o, const uint32
 }
 
 /* Random pods go, the others keep their places. */
-static int drop_random(const struct rp_trace *t, struct rp_order *o, uint64_t seed,
-		       int64_t target, struct err *err)
+static int drop_random(const struct rp_trace *t, struct rp_order *o, uint64_t seed, int64_t target,
+		       struct err *err)
 {
 	uint32_t *victims = malloc((o->pod_count > 0 ? o->pod_count : 1) * sizeof(*victims));
 	size_t kept = 0;

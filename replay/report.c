@@ -78,7 +78,8 @@ static void row_print(FILE *out, const struct rp_result *r, const char *seed, co
 
 static void table_head(FILE *out)
 {
-	fprintf(out, "%-41s  %s\n", "", "GPU in use, % of the cluster, at % arrived        fragm. %");
+	fprintf(out, "%-41s  %s\n", "",
+		"GPU in use, % of the cluster, at % arrived        fragm. %");
 	fprintf(out, "%-11s %-6s %6s %8s %7s", "policy", "ties", "seed", "placed", "failed");
 	for (size_t i = 0; i < TABLE_COLUMNS; i++)
 		fprintf(out, " %6d", table_columns[i]);
@@ -162,8 +163,7 @@ static bool put_result(cJSON *list, const struct rp_result *r)
 	snprintf(crc, sizeof(crc), "%08" PRIx32, r->placements_crc32);
 	if (!put_text(o, "policy", r->policy) || !put_text(o, "ties", rp_ties_name(r->ties)) ||
 	    !put(o, "seed", (double)r->seed) || !put(o, "pods", (double)r->arrivals) ||
-	    !put(o, "placed", (double)r->placed) ||
-	    !put(o, "failed", (double)rp_result_failed(r)))
+	    !put(o, "placed", (double)r->placed) || !put(o, "failed", (double)rp_result_failed(r)))
 		return false;
 	by_kind = cJSON_AddObjectToObject(o, "failed_by_kind");
 	if (by_kind == NULL)

@@ -99,8 +99,7 @@ static int make_placer(struct run *r, struct err *err)
 
 static bool placer_has_fgd(const struct run *r)
 {
-	return r->opt->policy->uses_measure && r->opt->policy->measure == FR_FGD &&
-	       !r->opt->online;
+	return r->opt->policy->uses_measure && r->opt->policy->measure == FR_FGD && !r->opt->online;
 }
 
 /* FGD's cluster sums, whatever the policy. */
@@ -149,8 +148,8 @@ static int prepare(struct run *r, struct err *err)
 static int measure_num(struct run *r, int64_t *ret, struct err *err)
 {
 	struct po_fragmentation f;
-	int rc = r->opt->policy->uses_measure ? po_placer_fragmentation(r->placer, &f, err) :
-						fgd_now(r, &f, err);
+	int rc = r->opt->policy->uses_measure ? po_placer_fragmentation(r->placer, &f, err)
+					      : fgd_now(r, &f, err);
 
 	if (rc == 0)
 		*ret = f.n;
@@ -256,8 +255,8 @@ static int arrive(struct run *r, size_t step, struct err *err)
 	}
 	verdict = po_placer_choose(r->placer, &s->req, node, step, &d);
 	if (verdict != BP_OK)
-		return err_set(err, ERR_INTERNAL, "pod %s, step %zu: the best node refuses: %s", name,
-			       step, bp_verdict_text(verdict));
+		return err_set(err, ERR_INTERNAL, "pod %s, step %zu: the best node refuses: %s",
+			       name, step, bp_verdict_text(verdict));
 	rc = commit(r, step, name, &s->req, &d, err);
 	return rc == 0 ? record(r, step, name, &d, err) : rc;
 }

@@ -26,7 +26,7 @@ struct rp_run_options {
 	 * trace's. What is reported is always FGD's measure for the trace's. */
 	bool online;
 	size_t shapes_max; /* request shapes the placer caches; 0 = all */
-	bool check; /* recount the whole model by brute force at the end */
+	bool check;        /* recount the whole model by brute force at the end */
 };
 
 struct rp_result {

@@ -108,7 +108,7 @@ int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t 
 static uint64_t shape_hash(const struct st_request *req)
 {
 	const struct st_item *it = &req->items[0];
-	int64_t key[] = {req->cpu_milli, req->mem_mib,     req->item_count, it->kind,
+	int64_t key[] = {req->cpu_milli, req->mem_mib,    req->item_count, it->kind,
 			 it->count,      it->request_mib, it->request_nano};
 
 	return hash_str(req->product, hash_bytes(key, sizeof(key), 0));
@@ -169,10 +169,10 @@ static void measure_shape(const struct rp_trace *t, struct rp_shape *s)
 		devices += it->count;
 		whole = whole || it->kind == ST_KIND_WHOLE;
 	}
-	s->kind = devices == 0 ? RP_CPU_ONLY :
-		  devices > 1  ? RP_MULTI_GPU :
-		  whole	       ? RP_ONE_GPU :
-				 RP_SHARED;
+	s->kind = devices == 0  ? RP_CPU_ONLY
+		  : devices > 1 ? RP_MULTI_GPU
+		  : whole       ? RP_ONE_GPU
+				: RP_SHARED;
 }
 
 uint32_t rp_trace_shape(struct rp_trace *t, const struct st_request *req)

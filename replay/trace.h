@@ -26,8 +26,8 @@ struct rp_shape {
 	int64_t milli;        /* GPU milli of a pod, all devices together */
 	int64_t device_milli; /* on one device */
 	enum rp_kind kind;
-	int64_t count;        /* pods of the trace that have it */
-	uint32_t next;        /* in its hash chain */
+	int64_t count; /* pods of the trace that have it */
+	uint32_t next; /* in its hash chain */
 };
 
 struct rp_node {
@@ -46,19 +46,19 @@ struct rp_trace {
 	struct strpool *pod_names;  /* id = index in pods */
 	struct strpool *node_names; /* id = index in nodes; = id in the cluster for CSV nodes */
 	struct strpool *models;
-	uint32_t *pods;             /* index of the pod's shape */
+	uint32_t *pods; /* index of the pod's shape */
 	size_t pod_count, pod_cap;
 	struct rp_shape *shapes;
 	size_t shape_count, shape_cap;
-	uint32_t *chains;           /* hash table over shapes: index + 1 */
+	uint32_t *chains; /* hash table over shapes: index + 1 */
 	size_t chain_count;
 	struct rp_node *nodes;
 	size_t node_count, node_cap;
-	int64_t gpu_milli;          /* of all nodes */
-	size_t refused;             /* pods left out because their request is not valid */
-	bool fractions;             /* CSV pods on JSON nodes: shares are fractions of a GPU */
-	int64_t unit_mib;           /* mean memory of a GPU: what request sizes are measured by */
-	struct rp_text json[2];     /* a cluster in JSON form, read anew for each run */
+	int64_t gpu_milli;      /* of all nodes */
+	size_t refused;         /* pods left out because their request is not valid */
+	bool fractions;         /* CSV pods on JSON nodes: shares are fractions of a GPU */
+	int64_t unit_mib;       /* mean memory of a GPU: what request sizes are measured by */
+	struct rp_text json[2]; /* a cluster in JSON form, read anew for each run */
 };
 
 void rp_trace_init(struct rp_trace *t);

@@ -151,7 +151,12 @@ static void attach(struct st_cluster *c, struct node_slot *n, struct pod_slot *p
 	}
 	st_node_settle(c, n);
 	st_node_trim(n);
-	if (readable && p->pub.fenced && why != NULL)
+	if (!readable || !p->pub.fenced || why == NULL)
+		return;
+	/* Dealt GPUs at first and lost them to a known claim: the reason is the present one. */
+	if (words.msg[0] == '\0' && book_wanted(c, n, p, &words) == 0)
+		st_pod_set_fenced(n, p, false);
+	else
 		*why = words;
 }
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """A slow, plain replay that the C code is checked against; it shares no code with it.
 
-    reference.py --nodes FILE --pods FILE --order FILE --policy NAME [--decisions FILE]
-                 [--totals] [--thresholds FILE] [--typical]
+    reference.py --nodes FILE --pods FILE --order FILE --policy NAME [--decisions FILE] [--totals]
+    reference.py --nodes FILE --pods FILE --order FILE --write-order SEED
 
 Reads node and pod lists in the openb CSV format and an order file, places every arrival by the
 policy (fgd, ca-fgd, bestfit, dotprod, clustering, packing; ties by rank, smallest first) and writes
 one row an arrival: step,pod,node,gpus,measure, the last one being the cluster sum of the measure
-(CA's for ca-fgd, else FGD's) after the arrival, times K. --totals prints one line of sums.
+(CA's for ca-fgd, else FGD's) after the arrival, times K. --totals prints one line of sums. --write-order makes the order file: a
+shuffle, clones up to 1.3 times the cluster's GPUs, a random rank for each node.
 
 The measure is that of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent", USENIX ATC 2023, with the workload's counts as integer weights, so
@@ -16,6 +17,7 @@ decimals. ca-fgd is defined in ../../fragmentation/README.md.
 """
 import argparse
 import csv
+import random
 import sys
 import zlib
 from collections import Counter
@@ -42,9 +44,9 @@ class Pod:
 
 
 class Node:
-    def __init__(self, row, rank):
+    def __init__(self, row):
         self.name = row["sn"]
-        self.rank = rank
+        self.rank = None
         self.cpu = int(row["cpu_milli"])
         self.mem = int(row["memory_mib"])
         self.left = [1000] * int(row["gpu"])
@@ -245,6 +247,29 @@ def read_order(path):
     return pods, ranks
 
 
+def write_order(nodes, pods, path, seed):
+    rng = random.Random(seed)
+    target = 1300 * sum(len(n.left) for n in nodes)
+    pods = sorted(pods, key=lambda p: p.name)
+    arrivals = pods[:]
+    rng.shuffle(arrivals)
+    milli = sum(p.count * p.milli for p in arrivals)
+    while True:
+        pod = rng.choice(pods)
+        if milli + pod.milli > target:
+            break
+        arrivals.append(pod)
+        milli += pod.count * pod.milli
+    names = sorted(n.name for n in nodes)
+    ranks = list(range(len(names)))
+    rng.shuffle(ranks)
+    with open(path, "w") as f:
+        f.write("pods %d req %d\n" % (len(arrivals), milli))
+        f.writelines(p.name + "\n" for p in arrivals)
+        f.write("nodes %d\n" % len(names))
+        f.writelines("%04d-%s\n" % (r, n) for r, n in zip(ranks, names))
+
+
 def replay(nodes, pods, order, policy, report):
     measure = Memo(CaFgd(pods) if policy == "ca-fgd" else Fgd(pods))
     by_name = {p.name: p for p in pods}
@@ -302,17 +327,23 @@ def main():
     ap.add_argument("--nodes", required=True)
     ap.add_argument("--pods", required=True)
     ap.add_argument("--order", required=True)
-    ap.add_argument("--policy", required=True, choices=["fgd", "ca-fgd", *BASELINES])
+    ap.add_argument("--policy", default="fgd", choices=["fgd", "ca-fgd", *BASELINES])
     ap.add_argument("--decisions")
     ap.add_argument("--totals", action="store_true")
     ap.add_argument("--typical", action="store_true", help="print the classes and stop")
-    ap.add_argument("--limit", type=int)
+    ap.add_argument("--limit", type=int, help="arrivals")
+    ap.add_argument("--write-order", type=int, metavar="SEED")
     args = ap.parse_args()
     with open(args.pods, newline="") as f:
         pods = [Pod(r) for r in csv.DictReader(f)]
-    order, ranks = read_order(args.order)
     with open(args.nodes, newline="") as f:
-        nodes = [Node(r, ranks[r["sn"]]) for r in csv.DictReader(f)]
+        nodes = [Node(r) for r in csv.DictReader(f)]
+    if args.write_order is not None:
+        write_order(nodes, pods, args.order, args.write_order)
+        return
+    order, ranks = read_order(args.order)
+    for n in nodes:
+        n.rank = ranks[n.name]
     nodes.sort(key=lambda n: n.rank)
     if args.typical:
         kept, total = typical(pods, args.policy == "ca-fgd")

@@ -171,9 +171,9 @@ Test(openb, typical_sets_of_all_traces, .timeout = 120)
 		size_t gpu_classes;
 		int64_t gpu_total;
 	} rows[] = {
-		{"default", 35, 7766, 31, 6739},    {"cpu050", 35, 7076, 31, 6739},
-		{"cpu200", 34, 8401, 31, 6739},     {"gpushare40", 36, 7767, 31, 6711},
-		{"gpushare80", 32, 7770, 27, 6714}, {"gpuspec10", 74, 7747, 73, 6712},
+		{"default", 35, 7766, 31, 6739},     {"cpu050", 35, 7076, 31, 6739},
+		{"cpu200", 34, 8401, 31, 6739},      {"gpushare40", 36, 7767, 31, 6711},
+		{"gpushare80", 32, 7770, 27, 6714},  {"gpuspec10", 74, 7747, 73, 6712},
 		{"gpuspec25", 113, 7745, 115, 6715}, {"multigpu20", 38, 7914, 34, 6885},
 		{"multigpu40", 42, 8320, 38, 7293},
 	};
@@ -250,8 +250,9 @@ Test(openb, ca_fgd_places_as_the_golden_run, .timeout = 300)
 
 /* ---- totals and curves of all orders ---- */
 
-static const char *const traces[] = {"default",    "cpu050",    "cpu200",    "gpushare40", "gpushare80",
-				     "gpuspec10",  "gpuspec25", "multigpu20", "multigpu40"};
+static const char *const traces[] = {"default",    "cpu050",     "cpu200",
+				     "gpushare40", "gpushare80", "gpuspec10",
+				     "gpuspec25",  "multigpu20", "multigpu40"};
 
 struct policy_names {
 	const char *ours, *totals, *published; /* published NULL: no curve */
@@ -271,11 +272,11 @@ static void check_totals(const char *totals, const char *trace, int seed,
 {
 	char mine[512];
 
-	snprintf(mine, sizeof(mine), "\n%s,%d,%s,%zu,%zu,%zu,%zu,%zu,%zu,%" PRId64 ",%" PRId64
-				     ",%08" PRIx32 "\n",
+	snprintf(mine, sizeof(mine),
+		 "\n%s,%d,%s,%zu,%zu,%zu,%zu,%zu,%zu,%" PRId64 ",%" PRId64 ",%08" PRIx32 "\n",
 		 trace, seed, p->totals, r->arrivals, r->placed, r->failed[RP_CPU_ONLY],
-		 r->failed[RP_SHARED], r->failed[RP_ONE_GPU], r->failed[RP_MULTI_GPU], r->used_milli,
-		 r->measure_num, r->placements_crc32);
+		 r->failed[RP_SHARED], r->failed[RP_ONE_GPU], r->failed[RP_MULTI_GPU],
+		 r->used_milli, r->measure_num, r->placements_crc32);
 	cr_assert_not_null(strstr(totals, mine), "no such line in golden_totals.csv: %s", mine);
 }
 
@@ -293,9 +294,9 @@ static double curve_distance(const char *curves, const char *trace, const char *
 	s += strlen(head);
 	for (int k = 0; k <= 130; k++) {
 		struct rp_point p = rp_curve_at(&r->curve, k);
-		int64_t v = strcmp(metric, "allo") == 0 ? p.alloc :
-			    strcmp(metric, "frag") == 0 ? p.frag :
-							  p.ratio;
+		int64_t v = strcmp(metric, "allo") == 0   ? p.alloc
+			    : strcmp(metric, "frag") == 0 ? p.frag
+							  : p.ratio;
 		char *end;
 		double want = strtod(s, &end), d = fabs(want - (double)v / 100);
 

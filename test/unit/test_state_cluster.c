@@ -463,6 +463,7 @@ Test(state_cluster, decisions_out_of_shape)
 {
 	uint32_t id = fx_put(c, &node);
 	struct st_decision d = fx_one_share(id, 0, 100), bad;
+	struct st_pod_ident nobody = fx_pod("");
 
 	bad = d;
 	bad.node = 9;
@@ -484,7 +485,7 @@ Test(state_cluster, decisions_out_of_shape)
 	bad = d;
 	bad.grant_count = ST_ITEMS_MAX + 1;
 	cr_expect_eq(fx_reserve(c, "a", &bad), ERR_CONFLICT);
-	cr_expect_eq(fx_reserve(c, "", &d), ERR_INVALID);
+	cr_expect_eq(st_cluster_reserve(c, &nobody, &d, NULL), ERR_INVALID);
 	cr_expect_eq(st_cluster_pod_count(c), 0);
 	cr_expect_eq(fx_reserve(c, "a", &d), 0);
 	cr_expect_eq(fx_reserve(c, "a", &d), ERR_EXISTS);

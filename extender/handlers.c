@@ -1,0 +1,209 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "extender/json.h"
+#include "extender/page.h"
+#include "extender/server_internal.h"
+#include "extender/view.h"
+
+/* ---- the scheduler's verbs ---- */
+
+static void run_filter(struct ex_exchange *x)
+{
+	const struct ex_server_config *cfg = ex_exchange_config(x);
+	struct err err = ERR_INIT;
+
+	if (ex_verb_filter(cfg->service, &x->scratch, x->in.data, x->in.len, &x->out, &err) < 0)
+		ex_exchange_failed(x, err.msg);
+	ex_metrics_verdicts(cfg->metrics, x->scratch.tally);
+}
+
+static void run_prioritize(struct ex_exchange *x)
+{
+	const struct ex_server_config *cfg = ex_exchange_config(x);
+	struct err err = ERR_INIT;
+
+	if (ex_verb_prioritize(cfg->service, &x->scratch, x->in.data, x->in.len, cfg->score_rest,
+			       &x->out, &err) < 0)
+		ex_exchange_failed(x, err.msg);
+}
+
+static void run_preempt(struct ex_exchange *x)
+{
+	struct err err = ERR_INIT;
+
+	if (ex_verb_preempt(ex_exchange_config(x)->service, &x->scratch, x->in.data, x->in.len,
+			    &x->out, &err) < 0)
+		ex_exchange_failed(x, err.msg);
+}
+
+static void refuse_filter(struct ex_exchange *x, const char *text)
+{
+	ex_wire_filter_error(&x->out, text);
+}
+
+static void refuse_prioritize(struct ex_exchange *x, const char *text)
+{
+	(void)text; /* the reply has no place for it */
+	buf_puts(&x->out, "[]");
+}
+
+static void refuse_bind(struct ex_exchange *x, const char *text)
+{
+	ex_wire_bind(&x->out, text);
+}
+
+static void refuse_preempt(struct ex_exchange *x, const char *text)
+{
+	const struct ex_preemption none = {0};
+
+	ex_wire_preempt(&x->out, &none, text);
+}
+
+/* ---- bind and release: the reply may have to wait for the journal ---- */
+
+static void answer_op(struct ex_exchange *x, int rc, const struct err *err)
+{
+	struct ex_json j = {.b = &x->out};
+
+	if (!x->op.release) {
+		ex_wire_bind(&x->out, rc < 0 ? err->msg : "");
+		if (rc < 0)
+			ex_exchange_failed(x, err->msg);
+		return;
+	}
+	if (rc < 0) {
+		ex_exchange_error(x, rc == ERR_NOT_FOUND ? MHD_HTTP_NOT_FOUND
+				     : rc == ERR_INVALID ? MHD_HTTP_BAD_REQUEST
+							 : MHD_HTTP_INTERNAL_SERVER_ERROR,
+				  err->msg);
+		return;
+	}
+	ex_json_begin(&j, '{');
+	ex_json_key_bool(&j, "released", true);
+	ex_json_end(&j, '}');
+}
+
+/* In the journal's thread. */
+static void op_done(struct ex_journal_entry *e, int rc, const struct err *err)
+{
+	struct ex_op *op = (struct ex_op *)e; /* entry is its first member */
+	struct ex_exchange *x =
+		(struct ex_exchange *)((char *)op - offsetof(struct ex_exchange, op));
+	struct err own = *err;
+
+	if (rc < 0)
+		atomic_fetch_add(&ex_exchange_config(x)->metrics->journal_errors, 1);
+	rc = ex_service_settle(ex_exchange_config(x)->service, op, rc, &own);
+	answer_op(x, rc, &own);
+	ex_exchange_resume(x);
+}
+
+/* rc as ex_service_bind() and ex_service_release() return it. */
+static void run_op(struct ex_exchange *x, int rc, const struct err *err)
+{
+	if (rc != 1) {
+		answer_op(x, rc, err);
+		return;
+	}
+	x->op.entry.done = op_done;
+	ex_exchange_park(x);
+	ex_service_submit(ex_exchange_config(x)->service, &x->op);
+}
+
+static void run_bind(struct ex_exchange *x)
+{
+	struct ex_bind_args args = {0};
+	struct err err = ERR_INIT;
+	int rc;
+
+	x->op.release = false;
+	rc = ex_wire_bind_parse(x->in.data, x->in.len, &args, &err);
+	if (rc == 0)
+		rc = ex_service_bind(ex_exchange_config(x)->service, &args, &x->op, &err);
+	ex_bind_args_fini(&args);
+	run_op(x, rc, &err);
+}
+
+static void run_release(struct ex_exchange *x)
+{
+	struct err err = ERR_INIT;
+	char *uid = NULL;
+	int rc;
+
+	x->op.release = true;
+	rc = ex_release_parse(x->in.data, x->in.len, &uid, &err);
+	if (rc == 0)
+		rc = ex_service_release(ex_exchange_config(x)->service, uid, &x->op, &err);
+	free(uid);
+	run_op(x, rc, &err);
+}
+
+/* ---- looking in ---- */
+
+static void run_health(struct ex_exchange *x)
+{
+	buf_puts(&x->out, "ok\n");
+}
+
+static void run_ready(struct ex_exchange *x)
+{
+	const char *why;
+
+	if (ex_service_ready(ex_exchange_config(x)->service, &why)) {
+		buf_puts(&x->out, "ok\n");
+		return;
+	}
+	x->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+	buf_printf(&x->out, "%s\n", why);
+}
+
+static void run_cluster(struct ex_exchange *x)
+{
+	struct err err = ERR_INIT;
+	struct ex_view view;
+
+	if (ex_view_capture(ex_exchange_config(x)->service, x->scratch.arena, &view, &err) < 0)
+		ex_exchange_error(x, MHD_HTTP_INTERNAL_SERVER_ERROR, err.msg);
+	else
+		ex_view_json(&view, &x->out);
+}
+
+static void run_metrics(struct ex_exchange *x)
+{
+	const struct ex_server_config *cfg = ex_exchange_config(x);
+	struct ex_service_counts counts;
+	struct err err = ERR_INIT;
+	struct ex_view view;
+	const char *why;
+
+	if (ex_view_capture(cfg->service, x->scratch.arena, &view, &err) < 0) {
+		ex_exchange_error(x, MHD_HTTP_INTERNAL_SERVER_ERROR, err.msg);
+		return;
+	}
+	ex_service_counts(cfg->service, &counts);
+	ex_metrics_text(cfg->metrics, &counts, &view, ex_service_ready(cfg->service, &why),
+			&x->out);
+}
+
+static void run_page(struct ex_exchange *x)
+{
+	buf_puts(&x->out, ex_page_html);
+}
+
+#define PLAIN "text/plain; charset=utf-8"
+
+const struct ex_route ex_routes[] = {
+	{"filter", true, "POST", EX_VERB_FILTER, run_filter, refuse_filter, NULL},
+	{"prioritize", true, "POST", EX_VERB_PRIORITIZE, run_prioritize, refuse_prioritize, NULL},
+	{"bind", true, "POST", EX_VERB_BIND, run_bind, refuse_bind, NULL},
+	{"preempt", true, "POST", EX_VERB_PREEMPT, run_preempt, refuse_preempt, NULL},
+	{"/api/v1/pods/release", false, "POST", EX_VERB_RELEASE, run_release, NULL, NULL},
+	{"/api/v1/cluster", false, "GET", EX_VERB_CLUSTER, run_cluster, NULL, NULL},
+	{"/metrics", false, "GET", EX_VERB_METRICS, run_metrics, NULL,
+	 "text/plain; version=0.0.4; charset=utf-8"},
+	{"/healthz", false, "GET", EX_VERB_OTHER, run_health, NULL, PLAIN},
+	{"/readyz", false, "GET", EX_VERB_OTHER, run_ready, NULL, PLAIN},
+	{"/", false, "GET", EX_VERB_OTHER, run_page, NULL, "text/html; charset=utf-8"},
+	{NULL, false, NULL, EX_VERB_OTHER, NULL, NULL, NULL},
+};

@@ -1,0 +1,94 @@
+#include "extender/listen.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 4096 /* the kernel's own bound may be lower */
+
+/* Cuts "ADDR:PORT" in two. */
+static int split(const char *text, char *host, size_t host_cap, const char **ret_port,
+		 struct err *err)
+{
+	const char *colon = strrchr(text, ':');
+	size_t len = colon != NULL ? (size_t)(colon - text) : 0;
+
+	if (colon == NULL || colon[1] == '\0' || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+		return err_set(err, ERR_INVALID, "\"%s\" is not ADDR:PORT", text);
+	if (len >= 2 && text[0] == '[' && text[len - 1] == ']') {
+		text++;
+		len -= 2;
+	} else if (memchr(text, ':', len) != NULL) {
+		return err_set(err, ERR_INVALID, "\"%s\": write IPv6 as [ADDR]:PORT", text);
+	}
+	if (len >= host_cap)
+		return err_set(err, ERR_INVALID, "\"%s\": the address is too long", text);
+	memcpy(host, text, len);
+	host[len] = '\0';
+	*ret_port = colon + 1;
+	return 0;
+}
+
+static int open_socket(const struct addrinfo *ai)
+{
+	int one = 1, fd;
+
+	fd = socket(ai->ai_family, ai->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, ai->ai_protocol);
+	if (fd < 0)
+		return -1;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+		int saved = errno;
+
+		close(fd);
+		errno = saved;
+		return -1;
+	}
+	return fd;
+}
+
+static int describe(int fd, char *url, size_t cap, struct err *err)
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+	char host[256], port[16];
+
+	if (getsockname(fd, (struct sockaddr *)&addr, &len) < 0 ||
+	    getnameinfo((struct sockaddr *)&addr, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+		return err_set(err, ERR_IO, "getsockname: %s", strerror(errno));
+	snprintf(url, cap, addr.ss_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host,
+		 port);
+	return 0;
+}
+
+int ex_listen(const char *text, int *ret_fd, char *url, size_t url_cap, struct err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+	struct addrinfo *list = NULL;
+	const char *port;
+	char host[256];
+	int rc, fd = -1;
+
+	rc = split(text, host, sizeof(host), &port, err);
+	if (rc < 0)
+		return rc;
+	rc = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &list);
+	if (rc != 0)
+		return err_set(err, ERR_INVALID, "\"%s\": %s", text, gai_strerror(rc));
+	for (const struct addrinfo *ai = list; ai != NULL && fd < 0; ai = ai->ai_next)
+		fd = open_socket(ai);
+	freeaddrinfo(list);
+	if (fd < 0)
+		return err_set(err, ERR_IO, "cannot listen on %s: %s", text, strerror(errno));
+	rc = describe(fd, url, url_cap, err);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	*ret_fd = fd;
+	return 0;
+}

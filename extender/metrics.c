@@ -1,0 +1,334 @@
+#include "extender/metrics.h"
+
+#include <string.h>
+
+#include "extender/options.h"
+
+/* ---- families ---- */
+
+enum family {
+	BUILD_INFO,
+	READY,
+	REQUESTS,
+	REQUEST_ERRORS,
+	REQUEST_SECONDS,
+	CONNECTIONS,
+	NODE_VERDICTS,
+	BINDS,
+	RELEASES,
+	JOURNAL_ERRORS,
+	PODS_LEARNED,
+	PODS_CACHED,
+	NOMINATIONS,
+	NODES,
+	PODS,
+	GPUS,
+	GPUS_TAKEN,
+	FRAGMENTED_GPUS,
+	IDLE_GPUS,
+	GPU_ALLOCATABLE,
+	GPU_BOOKED,
+	GPU_LIMIT,
+	GPU_CLIENTS,
+	GPU_MODE,
+	FAMILY_COUNT,
+};
+
+static const struct {
+	const char *name, *type, *labels, *help;
+} families[FAMILY_COUNT] = {
+	[BUILD_INFO] = {"tessera_build_info", "gauge", "version, policy", "Always 1."},
+	[READY] = {"tessera_ready", "gauge", "", "1 when binds can succeed, as /readyz says."},
+	[REQUESTS] = {"tessera_requests_total", "counter", "verb, code", "HTTP requests answered."},
+	[REQUEST_ERRORS] = {"tessera_request_errors_total", "counter", "verb",
+			    "Answers that say the request failed, those with code 200 included."},
+	[REQUEST_SECONDS] = {"tessera_request_seconds", "histogram", "verb",
+			     "From the request's head to its answer, the body's arrival included."},
+	[CONNECTIONS] = {"tessera_connections", "gauge", "", "Open HTTP connections."},
+	[NODE_VERDICTS] = {"tessera_node_verdicts_total", "counter", "verdict",
+			   "Nodes judged by filter, by what was found."},
+	[BINDS] = {"tessera_binds_total", "counter", "outcome",
+		   "Binds: bound; repeated (was bound there already); refused (no room any more); "
+		   "unknown_pod (not seen by filter lately); failed (the journal)."},
+	[RELEASES] = {"tessera_releases_total", "counter", "", "Pods released."},
+	[JOURNAL_ERRORS] = {"tessera_journal_errors_total", "counter", "",
+			    "Records that could not be written."},
+	[PODS_LEARNED] = {"tessera_pods_learned_total", "counter", "",
+			  "Pods counted into the workload that fragmentation is measured for."},
+	[PODS_CACHED] = {"tessera_pods_cached", "gauge", "",
+			 "Pods whose request is kept for their bind."},
+	[NOMINATIONS] = {"tessera_nominations", "gauge", "",
+			 "Preempting pods that room is kept for."},
+	[NODES] = {"tessera_nodes", "gauge", "state", "Nodes: ready, unready, fenced."},
+	[PODS] = {"tessera_pods", "gauge", "state", "Pods that hold something, by state."},
+	[GPUS] = {"tessera_gpus", "gauge", "mode", "GPUs by compute mode."},
+	[GPUS_TAKEN] = {"tessera_gpus_taken", "gauge", "",
+			"GPUs that are unhealthy, gone or held by others."},
+	[FRAGMENTED_GPUS] = {"tessera_fragmented_gpus", "gauge", "",
+			     "GPUs' worth of idle room that the expected workload cannot use."},
+	[IDLE_GPUS] = {"tessera_idle_gpus", "gauge", "", "GPUs' worth of idle room."},
+	[GPU_ALLOCATABLE] = {"tessera_gpu_memory_allocatable_bytes", "gauge", "node, gpu",
+			     "Memory of the GPU that can be given away."},
+	[GPU_BOOKED] = {"tessera_gpu_memory_booked_bytes", "gauge", "node, gpu",
+			"Memory of the GPU that is given away."},
+	[GPU_LIMIT] = {"tessera_gpu_memory_limit_bytes", "gauge", "node, gpu",
+		       "Sum of the memory limits on the GPU."},
+	[GPU_CLIENTS] = {"tessera_gpu_clients", "gauge", "node, gpu",
+			 "Containers that share the GPU."},
+	[GPU_MODE] = {"tessera_gpu_mode", "gauge", "node, gpu, mode",
+		      "1 for the compute mode that the GPU is in."},
+};
+
+static const unsigned codes[EX_CODES_COUNT] = EX_CODES;
+
+/* Upper bounds in microseconds. */
+static const int64_t bounds_us[EX_LATENCY_BUCKETS] = {
+	50, 100, 250, 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 1000000, 5000000};
+
+const char *ex_verb_name(enum ex_verb v)
+{
+	static const char *const names[EX_VERB_COUNT] = {
+		[EX_VERB_FILTER] = "filter",   [EX_VERB_PRIORITIZE] = "prioritize",
+		[EX_VERB_BIND] = "bind",       [EX_VERB_PREEMPT] = "preempt",
+		[EX_VERB_RELEASE] = "release", [EX_VERB_CLUSTER] = "cluster",
+		[EX_VERB_METRICS] = "metrics", [EX_VERB_OTHER] = "other",
+	};
+
+	return names[v];
+}
+
+/* ---- counting ---- */
+
+static void add(_Atomic uint64_t *at, uint64_t n)
+{
+	atomic_fetch_add_explicit(at, n, memory_order_relaxed);
+}
+
+static uint64_t get(const _Atomic uint64_t *at)
+{
+	return atomic_load_explicit(at, memory_order_relaxed);
+}
+
+void ex_metrics_request(struct ex_metrics *m, enum ex_verb verb, unsigned code, bool error,
+			int64_t ns)
+{
+	unsigned i = 0, b = 0;
+
+	while (i + 1 < EX_CODES_COUNT && codes[i] != code)
+		i++;
+	while (b < EX_LATENCY_BUCKETS && ns > bounds_us[b] * 1000)
+		b++;
+	add(&m->requests[verb][i], 1);
+	add(&m->latency[verb][b], 1);
+	add(&m->latency_sum_ns[verb], ns > 0 ? (uint64_t)ns : 0);
+	if (error)
+		add(&m->errors[verb], 1);
+}
+
+void ex_metrics_verdicts(struct ex_metrics *m, const uint32_t tally[EX_CODE_COUNT])
+{
+	for (int i = 0; i < EX_CODE_COUNT; i++) {
+		if (tally[i] > 0)
+			add(&m->verdicts[i], tally[i]);
+	}
+}
+
+/* ---- text ---- */
+
+static void begin(struct buf *b, enum family f)
+{
+	buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", families[f].name, families[f].help,
+		   families[f].name, families[f].type);
+}
+
+static void put_label(struct buf *b, const char *name, const char *value, bool first)
+{
+	buf_puts(b, first ? "{" : ",");
+	buf_puts(b, name);
+	buf_puts(b, "=\"");
+	for (const char *p = value; *p != '\0'; p++) {
+		if (*p == '\\' || *p == '"')
+			buf_putc(b, '\\');
+		if (*p == '\n')
+			buf_puts(b, "\\n");
+		else
+			buf_putc(b, *p);
+	}
+	buf_putc(b, '"');
+}
+
+static void put_value(struct buf *b, int64_t v)
+{
+	buf_putc(b, ' ');
+	buf_put_i64(b, v);
+	buf_putc(b, '\n');
+}
+
+/* One sample with at most one label (NULL: none). */
+static void sample(struct buf *b, enum family f, const char *label, const char *value, int64_t v)
+{
+	buf_puts(b, families[f].name);
+	if (label != NULL) {
+		put_label(b, label, value, true);
+		buf_putc(b, '}');
+	}
+	put_value(b, v);
+}
+
+static void single(struct buf *b, enum family f, int64_t v)
+{
+	begin(b, f);
+	sample(b, f, NULL, NULL, v);
+}
+
+/* Thousandths as a decimal number. */
+static void single_milli(struct buf *b, enum family f, int64_t milli)
+{
+	long long whole = (milli < 0 ? -milli : milli) / 1000;
+
+	begin(b, f);
+	buf_printf(b, "%s %s%lld.%03d\n", families[f].name, milli < 0 ? "-" : "", whole,
+		   (int)((milli < 0 ? -milli : milli) % 1000));
+}
+
+static void put_requests(const struct ex_metrics *m, struct buf *b)
+{
+	begin(b, REQUESTS);
+	for (int v = 0; v < EX_VERB_COUNT; v++) {
+		for (int i = 0; i < EX_CODES_COUNT; i++) {
+			uint64_t n = get(&m->requests[v][i]);
+
+			if (n > 0)
+				buf_printf(b, "%s{verb=\"%s\",code=\"%u\"} %llu\n",
+					   families[REQUESTS].name, ex_verb_name((enum ex_verb)v),
+					   codes[i], (unsigned long long)n);
+		}
+	}
+	begin(b, REQUEST_ERRORS);
+	for (int v = 0; v < EX_VERB_COUNT; v++)
+		sample(b, REQUEST_ERRORS, "verb", ex_verb_name((enum ex_verb)v),
+		       (int64_t)get(&m->errors[v]));
+}
+
+static void put_histogram(const struct ex_metrics *m, enum ex_verb v, struct buf *b)
+{
+	const char *name = families[REQUEST_SECONDS].name, *verb = ex_verb_name(v);
+	uint64_t sum = 0, ns = get(&m->latency_sum_ns[v]);
+
+	for (int i = 0; i <= EX_LATENCY_BUCKETS; i++) {
+		sum += get(&m->latency[v][i]);
+		buf_printf(b, "%s_bucket{verb=\"%s\",le=\"", name, verb);
+		if (i < EX_LATENCY_BUCKETS)
+			buf_printf(b, "%lld.%06d\"} ", (long long)(bounds_us[i] / 1000000),
+				   (int)(bounds_us[i] % 1000000));
+		else
+			buf_puts(b, "+Inf\"} ");
+		buf_printf(b, "%llu\n", (unsigned long long)sum);
+	}
+	buf_printf(b, "%s_sum{verb=\"%s\"} %llu.%09u\n", name, verb,
+		   (unsigned long long)(ns / 1000000000), (unsigned)(ns % 1000000000));
+	buf_printf(b, "%s_count{verb=\"%s\"} %llu\n", name, verb, (unsigned long long)sum);
+}
+
+static void put_counts(const struct ex_metrics *m, const struct ex_service_counts *n, struct buf *b)
+{
+	begin(b, NODE_VERDICTS);
+	for (int i = 0; i < EX_CODE_COUNT; i++)
+		sample(b, NODE_VERDICTS, "verdict", ex_code_name((enum ex_code)i),
+		       (int64_t)get(&m->verdicts[i]));
+	begin(b, BINDS);
+	sample(b, BINDS, "outcome", "bound", (int64_t)n->binds);
+	sample(b, BINDS, "outcome", "repeated", (int64_t)n->binds_repeated);
+	sample(b, BINDS, "outcome", "refused", (int64_t)n->binds_refused);
+	sample(b, BINDS, "outcome", "unknown_pod", (int64_t)n->binds_unknown);
+	sample(b, BINDS, "outcome", "failed", (int64_t)n->binds_failed);
+	single(b, RELEASES, (int64_t)n->releases);
+	single(b, JOURNAL_ERRORS, (int64_t)get(&m->journal_errors));
+	single(b, PODS_LEARNED, (int64_t)n->learned);
+	single(b, PODS_CACHED, (int64_t)n->pods_cached);
+	single(b, NOMINATIONS, (int64_t)n->nominations);
+}
+
+static void put_totals(const struct ex_view *v, struct buf *b)
+{
+	const struct po_fragmentation *f = &v->fragmentation;
+
+	begin(b, NODES);
+	sample(b, NODES, "state", "ready", v->node_count - v->nodes_unready);
+	sample(b, NODES, "state", "unready", v->nodes_unready);
+	sample(b, NODES, "state", "fenced", v->nodes_fenced);
+	begin(b, PODS);
+	for (int i = 0; i < ST_POD_STATE_COUNT; i++)
+		sample(b, PODS, "state", ex_view_pod_state_name((uint8_t)i), v->pods_by_state[i]);
+	begin(b, GPUS);
+	for (int i = 0; i < ST_MODE_COUNT; i++)
+		sample(b, GPUS, "mode", st_mode_name((enum st_mode)i), v->gpus_by_mode[i]);
+	single(b, GPUS_TAKEN, v->gpus_taken);
+	single_milli(b, FRAGMENTED_GPUS, f->divisor > 0 ? f->n / f->divisor : 0);
+	single_milli(b, IDLE_GPUS, f->idle_milli);
+}
+
+static int64_t gpu_value(const struct st_gpu *g, enum family f)
+{
+	switch (f) {
+	case GPU_ALLOCATABLE:
+		return (int64_t)g->alloc_mib << 20;
+	case GPU_BOOKED:
+		return (int64_t)ex_view_booked_mib(g) << 20;
+	case GPU_LIMIT:
+		return g->limit_mib << 20;
+	case GPU_CLIENTS:
+		return g->clients;
+	default:
+		return 1;
+	}
+}
+
+static void put_gpus(const struct ex_view *v, enum family f, struct buf *b)
+{
+	begin(b, f);
+	for (uint32_t i = 0; i < v->node_count; i++) {
+		const struct st_node *n = &v->nodes[i].n;
+
+		for (unsigned k = 0; k < n->gpu_count; k++) {
+			buf_puts(b, families[f].name);
+			put_label(b, "node", n->name, true);
+			put_label(b, "gpu", n->gpus[k].uuid, false);
+			if (f == GPU_MODE)
+				put_label(b, "mode", st_mode_name((enum st_mode)n->gpus[k].mode),
+					  false);
+			buf_putc(b, '}');
+			put_value(b, gpu_value(&n->gpus[k], f));
+		}
+	}
+}
+
+void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts *counts,
+		     const struct ex_view *view, bool ready, struct buf *out)
+{
+	begin(out, BUILD_INFO);
+	buf_puts(out, families[BUILD_INFO].name);
+	put_label(out, "version", EX_VERSION, true);
+	put_label(out, "policy", view->policy, false);
+	buf_putc(out, '}');
+	put_value(out, 1);
+	single(out, READY, ready);
+	put_requests(m, out);
+	begin(out, REQUEST_SECONDS);
+	for (int v = 0; v < EX_VERB_COUNT; v++)
+		put_histogram(m, (enum ex_verb)v, out);
+	single(out, CONNECTIONS, atomic_load(&m->connections));
+	put_counts(m, counts, out);
+	put_totals(view, out);
+	for (int f = GPU_ALLOCATABLE; f <= GPU_MODE; f++)
+		put_gpus(view, (enum family)f, out);
+}
+
+void ex_metrics_markdown(struct buf *b)
+{
+	buf_puts(b, "| metric | type | labels | meaning |\n|---|---|---|---|\n");
+	for (int f = 0; f < FAMILY_COUNT; f++)
+		buf_printf(b, "| `%s` | %s | %s | %s |\n", families[f].name, families[f].type,
+			   families[f].labels[0] != '\0' ? families[f].labels : "–",
+			   families[f].help);
+}

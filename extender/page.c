@@ -1,0 +1,3 @@
+#include "extender/page.h"
+
+const char ex_page_html[] = "<!doctype html><title>Tessera</title>";

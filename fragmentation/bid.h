@@ -1,0 +1,120 @@
+/* Bid prices: what each request class is worth at the margin, and so what a node's remainder could
+ * be sold for. The method is written up in BID-PRICE.md. Inside of fragmentation/ only.
+ *
+ * Values are milli of a device with FR_PRICE_BITS fraction bits; CPU prices are values per CPU milli
+ * with 14 bits more; dual variables have 40 fraction bits. */
+#ifndef TESSERA_FRAGMENTATION_BID_H
+#define TESSERA_FRAGMENTATION_BID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fragmentation/fixed.h"
+#include "fragmentation/workload.h"
+
+#define FR_BID_J 10      /* CPU prices on the grid */
+#define FR_BID_STRIDE 16 /* of vectors over the grid */
+#define FR_BID_R 100     /* remainders of a device are counted in 1/100 */
+#define FR_BID_F ST_GPUS_MAX
+#define FR_BID_MODES 2   /* time-slicing, sm-sharing */
+
+enum fr_bid_gpu { FR_BID_NONE, FR_BID_IDLE, FR_BID_PART };
+
+/* How the classes meet one kind of node: for each class the size of a task on a device (1..100), or
+ * 0 where it is not accepted. */
+struct fr_bid_group {
+	uint8_t *size;
+	/* Accepted classes of one device (or a share on each of several), by (mode, size), as runs in
+	 * order[]: run i is order[begin[i]] .. order[begin[i + 1] - 1]. */
+	uint32_t *order, *begin;
+	uint32_t run_count, device_runs; /* the last runs are those of k >= 2 whole devices */
+	uint8_t *run_mode, *run_size;    /* run_size is k for the runs of whole devices */
+	int64_t *run_weight;             /* sum of counts */
+	int64_t demand_share[FR_BID_MODES], demand_one, demand_devices[FR_BID_F + 1];
+};
+
+/* The tables of one group at one set of prices. */
+struct fr_bid_tables {
+	int32_t k[FR_BID_MODES][FR_BID_R + 1][FR_BID_STRIDE]; /* value of a remainder */
+	int32_t m[FR_BID_F + 1][FR_BID_STRIDE];               /* value of f idle devices */
+	/* For price steps only: what was chosen, and the CPU that goes with it. */
+	int32_t pick[FR_BID_MODES][FR_BID_R + 1][FR_BID_STRIDE]; /* run + 1; 0 = leave one unit */
+	int32_t k_cpu[FR_BID_MODES][FR_BID_R + 1][FR_BID_STRIDE];
+	int32_t m_cpu[FR_BID_F + 1][FR_BID_STRIDE];
+	uint32_t one[3][FR_BID_STRIDE]; /* share of an idle device: whole, by mode; 16 bits */
+	uint32_t split[FR_BID_F + 1][FR_BID_F + 1][FR_BID_STRIDE]; /* f, q: 16 bits */
+	int32_t *bid;      /* [run][FR_BID_STRIDE]: value of one task of the run */
+	int32_t *bid_cpu;  /* CPU milli of it */
+	uint32_t *weight;  /* [class][FR_BID_STRIDE]: share of its run, 30 bits */
+};
+
+struct fr_bid_prices {
+	int64_t mu[FR_BID_J]; /* per CPU milli */
+	int32_t *pi;          /* per task of a class */
+};
+
+/* Counts of the patterns that the nodes choose, for one group. */
+struct fr_bid_demand {
+	int64_t part[FR_BID_MODES][FR_BID_R + 1][FR_BID_STRIDE]; /* 16 bits */
+	int64_t idle[FR_BID_F + 1][FR_BID_STRIDE];
+};
+
+struct fr_bid {
+	const struct fr_workload *w;
+	struct fr_fixed fixed;
+	struct fr_soft soft, soft_idle; /* temperatures be and be2 */
+	int64_t arrivals;               /* sum of all counts */
+	int64_t cpu_only_sum;           /* CPU milli of classes without GPU, by count */
+	int64_t rho;                    /* GPU milli / CPU milli of the GPU classes, as a CPU price */
+	int64_t gpu_mean;               /* gbar, 40 bits */
+	int64_t *y, *y_mean;            /* per class */
+	int64_t y_cpu, y_cpu_mean;
+	int64_t *coverage;              /* per class, 16 bits: scratch of a step */
+	int64_t cpu_spare;              /* likewise, CPU milli */
+	uint32_t steps;
+
+	uint32_t group_count, group_cap;
+	struct fr_bid_group *groups;
+	struct fr_bid_tables *score, *step; /* per group */
+	struct fr_bid_demand *demand;       /* per group */
+	struct fr_bid_prices score_prices, step_prices;
+};
+
+/* What the step needs of a node. */
+struct fr_bid_node {
+	uint32_t group;      /* of its first GPU */
+	uint32_t idle, part_count;
+	int64_t cpu_left;
+	struct {
+		uint16_t group;
+		uint8_t mode, r;
+	} part[ST_GPUS_MAX];
+};
+
+/* Borrows the workload (the full key list, classes without GPU included). NULL: no memory. */
+struct fr_bid *fr_bid_new(const struct fr_workload *w);
+void fr_bid_free(struct fr_bid *b);
+/* The group of GPUs on which a task of class i takes size[i] hundredths (0 = not accepted); made on
+ * first sight. < 0: no memory. */
+int fr_bid_group_find(struct fr_bid *b, const uint8_t *size);
+
+/* bid_tables.c */
+void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
+		       struct fr_bid_prices *ret);
+void fr_bid_tables_fill(const struct fr_bid *b, const struct fr_bid_group *g,
+			const struct fr_bid_prices *p, struct fr_bid_tables *ret, bool for_step);
+
+/* bid_step.c: begin, each node, end. */
+void fr_bid_step_begin(struct fr_bid *b);
+void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n);
+void fr_bid_step_end(struct fr_bid *b);
+/* Makes the averaged prices those that scores use. */
+void fr_bid_publish(struct fr_bid *b);
+
+/* The value of CPU at one price of the grid. */
+static inline int64_t fr_bid_cpu_value(const struct fr_bid_prices *p, int j, int64_t cpu_milli)
+{
+	return (p->mu[j] * cpu_milli) >> 14;
+}
+
+#endif

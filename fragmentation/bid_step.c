@@ -1,0 +1,279 @@
+/* One step of multiplicative dual descent: see what the cluster would host at the present prices;
+ * a class it could host many times over gets cheaper, a scarce one dearer. */
+#include <string.h>
+
+#include "base/arith.h"
+#include "fragmentation/bid.h"
+
+#define START_STEPS 1500
+#define ETA_MILLI 30     /* step size, 1/1000 */
+#define MEAN_MILLI 20    /* weight of a step in the average */
+#define MEAN_START_MILLI 10
+#define CAP_PERCENT 125  /* upper bound of a price, of the class's GPU milli */
+#define FLOOR_E7 1       /* lower bound, 1e-7 of the same */
+#define ONE16 65536
+
+void fr_bid_step_begin(struct fr_bid *b)
+{
+	fr_bid_prices_set(b, b->y, b->y_cpu, &b->step_prices);
+	for (uint32_t i = 0; i < b->group_count; i++)
+		fr_bid_tables_fill(b, &b->groups[i], &b->step_prices, &b->step[i], true);
+	memset(b->demand, 0, b->group_count * sizeof(*b->demand));
+	memset(b->coverage, 0, b->w->count * sizeof(*b->coverage));
+	b->cpu_spare = 0;
+}
+
+static int64_t pattern_cpu(const struct fr_bid *b, const struct fr_bid_node *n, int j)
+{
+	int64_t cpu = b->step[n->group].m_cpu[n->idle][j];
+
+	for (uint32_t i = 0; i < n->part_count; i++)
+		cpu += b->step[n->part[i].group].k_cpu[n->part[i].mode][n->part[i].r][j];
+	return cpu;
+}
+
+static void pattern_count(struct fr_bid *b, const struct fr_bid_node *n, int j, int64_t weight)
+{
+	b->demand[n->group].idle[n->idle][j] += weight;
+	for (uint32_t i = 0; i < n->part_count; i++)
+		b->demand[n->part[i].group].part[n->part[i].mode][n->part[i].r][j] += weight;
+}
+
+static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
+{
+	int64_t value[FR_BID_STRIDE], best;
+	int at = 0;
+
+	for (int j = 0; j < FR_BID_J; j++)
+		value[j] = fr_bid_cpu_value(&b->step_prices, j, n->cpu_left) +
+			   b->step[n->group].m[n->idle][j];
+	for (uint32_t i = 0; i < n->part_count; i++) {
+		const int32_t *k =
+			b->step[n->part[i].group].k[n->part[i].mode][n->part[i].r];
+
+		for (int j = 0; j < FR_BID_J; j++)
+			value[j] += k[j];
+	}
+	best = value[0];
+	for (int j = 1; j < FR_BID_J; j++)
+		if (value[j] < best) {
+			best = value[j];
+			at = j;
+		}
+	return at;
+}
+
+/* The node sells at its best CPU price, mixed with a neighbouring one so that the CPU of what it
+ * sells is the CPU that it has. */
+void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n)
+{
+	int j = best_price(b, n), other = -1;
+	int64_t use = pattern_cpu(b, n, j), left = n->cpu_left, use_other = 0;
+	int64_t weight = ONE16;
+
+	if (use > left) {
+		if (j + 1 < FR_BID_J) {
+			use_other = pattern_cpu(b, n, j + 1);
+			other = use_other <= left ? j + 1 : -1;
+		}
+		if (other < 0)
+			weight = left * ONE16 / use;
+	} else if (use < left && j > 0) {
+		use_other = pattern_cpu(b, n, j - 1);
+		other = use_other >= left ? j - 1 : -1;
+	} else if (use < left) {
+		b->cpu_spare += left - use;
+	}
+	if (other >= 0 && use != use_other)
+		weight = (left - use_other) * ONE16 / (use - use_other);
+	pattern_count(b, n, j, weight);
+	if (other >= 0)
+		pattern_count(b, n, other, ONE16 - weight);
+}
+
+/* Tasks of one run wanted `count` times (16 bits), dealt out to its classes. */
+static void run_cover(struct fr_bid *b, uint32_t group, uint32_t run, int j, int64_t count)
+{
+	const struct fr_bid_group *g = &b->groups[group];
+	const struct fr_bid_tables *t = &b->step[group];
+	bool per_device = run < g->run_count - g->device_runs;
+
+	for (uint32_t i = g->begin[run]; i < g->begin[run + 1]; i++) {
+		uint32_t d = g->order[i];
+		int64_t c = (int64_t)(((__int128)count *
+				       t->weight[(size_t)d * FR_BID_STRIDE + (size_t)j]) >> 30);
+
+		b->coverage[d] += per_device ? c / b->w->classes[d].count : c;
+	}
+}
+
+/* Walks the tables backwards: what do the patterns that were counted consist of? */
+static void cover_idle(struct fr_bid *b, uint32_t group, int j)
+{
+	const struct fr_bid_group *g = &b->groups[group];
+	const struct fr_bid_tables *t = &b->step[group];
+	struct fr_bid_demand *dm = &b->demand[group];
+	int64_t single = 0;
+
+	for (uint32_t f = FR_BID_F; f >= 1; f--) {
+		int64_t w = dm->idle[f][j];
+
+		if (w == 0)
+			continue;
+		single += (w * t->split[f][1][j]) >> 16;
+		dm->idle[f - 1][j] += (w * t->split[f][1][j]) >> 16;
+		for (uint32_t run = g->run_count - g->device_runs; run < g->run_count; run++) {
+			uint32_t k = g->run_size[run];
+			int64_t c = k <= f ? (w * t->split[f][k][j]) >> 16 : 0;
+
+			if (c == 0)
+				continue;
+			run_cover(b, group, run, j, c);
+			dm->idle[f - k][j] += c;
+		}
+	}
+	for (uint32_t run = 0; run < g->run_count - g->device_runs; run++)
+		if (g->run_size[run] == FR_BID_R)
+			run_cover(b, group, run, j, (single * t->one[0][j]) >> 16);
+	dm->part[0][FR_BID_R][j] += (single * t->one[1][j]) >> 16;
+	dm->part[1][FR_BID_R][j] += (single * t->one[2][j]) >> 16;
+}
+
+static void cover_part(struct fr_bid *b, uint32_t group, int mode, int j)
+{
+	const struct fr_bid_group *g = &b->groups[group];
+	const struct fr_bid_tables *t = &b->step[group];
+	struct fr_bid_demand *dm = &b->demand[group];
+
+	for (uint32_t r = FR_BID_R; r >= 1; r--) {
+		int64_t w = dm->part[mode][r][j];
+		int32_t run = t->pick[mode][r][j] - 1;
+
+		if (w == 0)
+			continue;
+		if (run < 0) {
+			dm->part[mode][r - 1][j] += w;
+			continue;
+		}
+		run_cover(b, group, (uint32_t)run, j, w);
+		dm->part[mode][r - g->run_size[run]][j] += w;
+	}
+}
+
+/* y * exp(-eta x) for x in [-1, 1] with 16 bits, by the series: eta is small. */
+static int64_t descend(int64_t y, int64_t x, int64_t eta_milli)
+{
+	const __int128 one = (__int128)1 << 40;
+	__int128 t = (__int128)x * eta_milli * (INT64_C(1) << 24) / 1000, t2 = t * t >> 40;
+	__int128 f = one - t + t2 / 2 - (t2 * t >> 40) / 6 + (t2 * t2 >> 40) / 24;
+
+	return (int64_t)((__int128)y * f >> 40);
+}
+
+/* (coverage / lambda) / H - 1, at most 1; 16 bits. */
+static int64_t excess(__int128 hosted, __int128 h)
+{
+	__int128 x = hosted * ONE16 / h - ONE16;
+
+	return x > ONE16 ? ONE16 : (int64_t)x;
+}
+
+static bool sellable(const struct fr_bid *b, uint32_t d)
+{
+	if (b->w->classes[d].count == 0)
+		return false;
+	for (uint32_t i = 0; i < b->group_count; i++)
+		if (b->groups[i].size[d] > 0)
+			return true;
+	return false;
+}
+
+static int64_t clip(int64_t y, __int128 ref)
+{
+	__int128 lo = ref * FLOOR_E7 / 10000000, hi = ref * CAP_PERCENT / 100;
+
+	return y < lo ? (int64_t)lo : y > hi ? (int64_t)hi : y;
+}
+
+static int64_t class_milli_sum(const struct fr_bid *b, uint32_t d)
+{
+	return fr_class_milli(&b->w->classes[d]) * b->w->classes[d].count * b->w->weights[d];
+}
+
+static void rescale(struct fr_bid *b)
+{
+	__int128 sum = b->y_cpu, factor;
+
+	for (uint32_t d = 0; d < b->w->count; d++)
+		sum += b->y[d];
+	if (sum <= 0)
+		return;
+	factor = ((__int128)b->gpu_mean << 40) / sum;
+	for (uint32_t d = 0; d < b->w->count; d++)
+		b->y[d] = (int64_t)(b->y[d] * factor >> 40);
+	b->y_cpu = (int64_t)(b->y_cpu * factor >> 40);
+}
+
+static void average(struct fr_bid *b, int64_t milli)
+{
+	for (uint32_t d = 0; d < b->w->count; d++)
+		b->y_mean[d] += (int64_t)((__int128)(b->y[d] - b->y_mean[d]) * milli / 1000);
+	b->y_cpu_mean += (int64_t)((__int128)(b->y_cpu - b->y_cpu_mean) * milli / 1000);
+}
+
+static void update(struct fr_bid *b, __int128 h)
+{
+	int64_t eta = b->steps < START_STEPS / 2 ? 2 * ETA_MILLI : ETA_MILLI;
+
+	for (uint32_t d = 0; d < b->w->count; d++) {
+		if (!sellable(b, d))
+			continue;
+		b->y[d] = descend(b->y[d],
+				  excess((__int128)b->coverage[d] * b->arrivals / b->w->weights[d], h),
+				  eta);
+		b->y[d] = clip(b->y[d], ((__int128)class_milli_sum(b, d) << 40) / b->arrivals);
+	}
+	if (b->cpu_only_sum > 0) {
+		__int128 hosted = (__int128)b->cpu_spare * ONE16 * b->arrivals / b->cpu_only_sum;
+		/* lamcpu * rho: rho has 24 bits. */
+		__int128 ref = ((__int128)b->cpu_only_sum * b->rho / b->arrivals) << 16;
+
+		b->y_cpu = clip(descend(b->y_cpu, excess(hosted, h), eta), ref);
+	}
+	rescale(b);
+	average(b, b->steps < START_STEPS ? MEAN_START_MILLI : MEAN_MILLI);
+}
+
+void fr_bid_step_end(struct fr_bid *b)
+{
+	__int128 num = 0, den = 0;
+
+	for (uint32_t i = 0; i < b->group_count; i++)
+		for (int j = 0; j < FR_BID_J; j++) {
+			cover_idle(b, i, j);
+			for (int mode = 0; mode < FR_BID_MODES; mode++)
+				cover_part(b, i, mode, j);
+		}
+	/* H: arrivals that could be hosted, in the mean over classes weighted by y. 16 bits. */
+	for (uint32_t d = 0; d < b->w->count; d++) {
+		if (!sellable(b, d))
+			continue;
+		num += (__int128)b->y[d] * ((__int128)b->coverage[d] * b->arrivals / b->w->weights[d]);
+		den += b->y[d];
+	}
+	if (b->cpu_only_sum > 0) {
+		num += (__int128)b->y_cpu *
+		       ((__int128)b->cpu_spare * ONE16 * b->arrivals / b->cpu_only_sum);
+		den += b->y_cpu;
+	}
+	if (den > 0 && num / den > 0)
+		update(b, num / den);
+	b->steps++;
+}
+
+void fr_bid_publish(struct fr_bid *b)
+{
+	fr_bid_prices_set(b, b->y_mean, b->y_cpu_mean, &b->score_prices);
+	for (uint32_t i = 0; i < b->group_count; i++)
+		fr_bid_tables_fill(b, &b->groups[i], &b->score_prices, &b->score[i], false);
+}

@@ -1,0 +1,226 @@
+/* Value tables at given prices: the unbounded knapsack over shares of one device, and the soft
+ * choice of what idle devices are sold as. */
+#include <string.h>
+
+#include "base/arith.h"
+#include "fragmentation/bid.h"
+
+#define NEVER (-(1 << 29))
+
+/* CPU price grid, in hundredths of rho. */
+static const int64_t grid[FR_BID_J] = {0, 10, 25, 40, 60, 80, 100, 140, 250, 600};
+
+void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
+		       struct fr_bid_prices *ret)
+{
+	int64_t nu = 0;
+
+	if (b->cpu_only_sum > 0) /* nu = y_cpu / (cpu_only_sum / arrivals), 40 -> 24 bits */
+		nu = (int64_t)(((__int128)y_cpu * b->arrivals / b->cpu_only_sum) >> 16);
+	for (int j = 0; j < FR_BID_J; j++)
+		ret->mu[j] = nu + b->rho * grid[j] / 100;
+	for (uint32_t d = 0; d < b->w->count; d++)
+		ret->pi[d] = (int32_t)arith_min(
+			(int64_t)(((__int128)y[d] * b->arrivals / b->w->weights[d]) >>
+				  (40 - FR_PRICE_BITS)),
+			1 << 28);
+}
+
+/* What one task of class d brings at CPU price j, per device it takes. */
+static inline int32_t net(const struct fr_bid *b, const struct fr_bid_prices *p, uint32_t d, int j,
+			  bool per_device)
+{
+	const struct fr_class *c = &b->w->classes[d];
+	int64_t v = p->pi[d] - fr_bid_cpu_value(p, j, c->cpu_milli);
+
+	return (int32_t)arith_max(per_device ? v / c->count : v, NEVER);
+}
+
+/* bid, bid_cpu and weights of one run: the soft maximum over its classes. */
+static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
+		     const struct fr_bid_prices *p, uint32_t run, struct fr_bid_tables *t,
+		     bool for_step)
+{
+	const uint32_t *cls = g->order + g->begin[run];
+	uint32_t n = g->begin[run + 1] - g->begin[run];
+	bool per_device = run < g->run_count - g->device_runs;
+	int32_t *bid = t->bid + (size_t)run * FR_BID_STRIDE;
+
+	for (int j = 0; j < FR_BID_J; j++) {
+		uint64_t sum = 0;
+		int64_t cpu = 0;
+		int32_t top = NEVER;
+
+		for (uint32_t i = 0; i < n; i++) {
+			int32_t v = net(b, p, cls[i], j, per_device);
+
+			top = v > top ? v : top;
+		}
+		for (uint32_t i = 0; i < n; i++) {
+			int32_t v = net(b, p, cls[i], j, per_device);
+			uint64_t e = n == 1 ? 1u << 30 : fr_soft_exp(&b->fixed, &b->soft, v - top);
+
+			e *= (uint64_t)b->w->weights[cls[i]];
+			sum += e;
+			if (for_step) {
+				const struct fr_class *c = &b->w->classes[cls[i]];
+
+				t->weight[(size_t)cls[i] * FR_BID_STRIDE + (size_t)j] =
+					(uint32_t)(e >> 20);
+				cpu += (int64_t)(e >> 20) *
+				       (per_device ? c->cpu_milli / c->count : c->cpu_milli);
+			}
+		}
+		bid[j] = top + fr_soft_ln(&b->fixed, &b->soft, sum,
+					  (uint64_t)g->run_weight[run] << 30);
+		if (!for_step)
+			continue;
+		t->bid_cpu[(size_t)run * FR_BID_STRIDE + (size_t)j] =
+			(int32_t)(cpu / (int64_t)arith_max((int64_t)(sum >> 20), 1));
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t *w = &t->weight[(size_t)cls[i] * FR_BID_STRIDE + (size_t)j];
+
+			*w = (uint32_t)(((uint64_t)*w << 30) / ((sum >> 20) + 1));
+		}
+	}
+}
+
+/* K[r] = max(K[r-1], max over sizes s < 100 with a positive bid of bid + K[r-s]). */
+static void knapsack(const struct fr_bid_group *g, int mode, struct fr_bid_tables *t)
+{
+	int32_t gain[FR_BID_STRIDE];
+
+	memset(t->k[mode][0], 0, sizeof(t->k[mode][0]));
+	memset(t->k_cpu[mode][0], 0, sizeof(t->k_cpu[mode][0]));
+	for (uint32_t r = 1; r <= FR_BID_R; r++) {
+		int32_t *best = t->k[mode][r], *pick = t->pick[mode][r];
+
+		memcpy(best, t->k[mode][r - 1], sizeof(t->k[mode][r]));
+		memset(pick, 0, sizeof(t->pick[mode][r]));
+		for (uint32_t run = 0; run < g->run_count - g->device_runs; run++) {
+			const int32_t *bid = t->bid + (size_t)run * FR_BID_STRIDE;
+			uint32_t s = g->run_size[run];
+
+			if (g->run_mode[run] != mode || s > r || s >= FR_BID_R)
+				continue;
+			for (int j = 0; j < FR_BID_STRIDE; j++)
+				gain[j] = (bid[j] > 0 ? bid[j] : NEVER) + t->k[mode][r - s][j];
+			for (int j = 0; j < FR_BID_STRIDE; j++) {
+				bool more = gain[j] > best[j];
+
+				best[j] = more ? gain[j] : best[j];
+				pick[j] = more ? (int32_t)run + 1 : pick[j];
+			}
+		}
+	}
+}
+
+static void knapsack_cpu(const struct fr_bid_group *g, int mode, struct fr_bid_tables *t)
+{
+	for (uint32_t r = 1; r <= FR_BID_R; r++)
+		for (int j = 0; j < FR_BID_J; j++) {
+			int32_t run = t->pick[mode][r][j] - 1;
+
+			t->k_cpu[mode][r][j] =
+				run < 0 ? t->k_cpu[mode][r - 1][j]
+					: t->bid_cpu[run * FR_BID_STRIDE + j] +
+						  t->k_cpu[mode][r - g->run_size[run]][j];
+		}
+}
+
+/* The run of whole single devices, or -1. */
+static int one_run(const struct fr_bid_group *g)
+{
+	for (uint32_t i = 0; i < g->run_count - g->device_runs; i++)
+		if (g->run_size[i] == FR_BID_R)
+			return (int)i;
+	return -1;
+}
+
+struct option {
+	int64_t weight; /* GPU demand behind it */
+	int32_t value, cpu;
+	uint32_t *ret_share;
+};
+
+/* Soft maximum of some options weighted by demand; returns the value, sets shares and *ret_cpu. */
+static int32_t soft_options(const struct fr_bid *b, const struct fr_soft *s, struct option *o,
+			    unsigned n, int32_t *ret_cpu)
+{
+	int64_t total = 0, cpu = 0;
+	uint64_t sum = 0, e[FR_BID_F + 2];
+	int32_t top = NEVER;
+
+	for (unsigned i = 0; i < n; i++) {
+		total += o[i].weight;
+		top = o[i].weight > 0 && o[i].value > top ? o[i].value : top;
+	}
+	*ret_cpu = 0;
+	if (total == 0)
+		return 0;
+	for (unsigned i = 0; i < n; i++) {
+		/* Weights in 1/2^20 of the total keep the products in range. */
+		uint64_t w = (uint64_t)(((__int128)o[i].weight << 20) / total);
+
+		e[i] = w ? w * fr_soft_exp(&b->fixed, s, o[i].value - top) : 0;
+		sum += e[i];
+	}
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t share = (e[i] >> 16) * 65536 / ((sum >> 16) + 1);
+
+		if (o[i].ret_share)
+			*o[i].ret_share = (uint32_t)share;
+		cpu += (int64_t)share * o[i].cpu;
+	}
+	*ret_cpu = (int32_t)(cpu >> 16);
+	return top + fr_soft_ln(&b->fixed, s, sum > 0 ? sum : 1, UINT64_C(1) << 50);
+}
+
+static void idle_fill(const struct fr_bid *b, const struct fr_bid_group *g, struct fr_bid_tables *t,
+		      int j)
+{
+	int one = one_run(g);
+	int32_t device, device_cpu;
+	int64_t single = g->demand_one + g->demand_share[0] + g->demand_share[1];
+	struct option o[FR_BID_F + 1] = {
+		{g->demand_one, one < 0 ? NEVER : t->bid[one * FR_BID_STRIDE + j],
+		 one < 0 ? 0 : t->bid_cpu[one * FR_BID_STRIDE + j], &t->one[0][j]},
+		{g->demand_share[0], t->k[0][FR_BID_R][j], t->k_cpu[0][FR_BID_R][j], &t->one[1][j]},
+		{g->demand_share[1], t->k[1][FR_BID_R][j], t->k_cpu[1][FR_BID_R][j], &t->one[2][j]},
+	};
+
+	device = soft_options(b, &b->soft, o, 3, &device_cpu);
+	t->m[0][j] = t->m_cpu[0][j] = 0;
+	for (uint32_t f = 1; f <= FR_BID_F; f++) {
+		unsigned n = 0;
+
+		o[n++] = (struct option){single, t->m[f - 1][j] + device,
+					 t->m_cpu[f - 1][j] + device_cpu, &t->split[f][1][j]};
+		for (uint32_t run = g->run_count - g->device_runs; run < g->run_count; run++) {
+			uint32_t k = g->run_size[run];
+
+			if (k > f)
+				continue;
+			o[n++] = (struct option){
+				g->demand_devices[k],
+				t->m[f - k][j] + t->bid[run * FR_BID_STRIDE + (uint32_t)j],
+				t->m_cpu[f - k][j] + t->bid_cpu[run * FR_BID_STRIDE + (uint32_t)j],
+				&t->split[f][k][j]};
+		}
+		t->m[f][j] = soft_options(b, &b->soft_idle, o, n, &t->m_cpu[f][j]);
+	}
+}
+
+void fr_bid_tables_fill(const struct fr_bid *b, const struct fr_bid_group *g,
+			const struct fr_bid_prices *p, struct fr_bid_tables *ret, bool for_step)
+{
+	for (uint32_t run = 0; run < g->run_count; run++)
+		run_fill(b, g, p, run, ret, for_step);
+	for (int mode = 0; mode < FR_BID_MODES; mode++) {
+		knapsack(g, mode, ret);
+		if (for_step)
+			knapsack_cpu(g, mode, ret);
+	}
+	for (int j = 0; j < FR_BID_J; j++)
+		idle_fill(b, g, ret, j);
+}

@@ -1,0 +1,210 @@
+/* The bid-price measure on nodes: what a node's remainder could be sold for. N is minus the value,
+ * so that here, too, lower is better. */
+#include <string.h>
+
+#include "base/arith.h"
+#include "fragmentation/measure_internal.h"
+
+/* Milli of a device, charged on top of the lost value: they break ties towards consolidation. */
+#define E_LEFT 15     /* times the share of the GPU that is left after a share is placed */
+#define E_OPEN 10     /* for opening an idle GPU */
+#define E_DEVICES 4   /* for each group of 8 idle GPUs broken; half for 4, a quarter for 2 */
+#define QUANTUM 6
+#define ONE (1 << FR_PRICE_BITS)
+
+/* Row layout: kind, mode, remainder in 1/100, group, free milli. */
+enum { ROW_KIND, ROW_MODE, ROW_R, ROW_GROUP, ROW_MILLI };
+
+void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row)
+{
+	const struct fr_type *t = &m->types[key->type];
+	int64_t r = key->free_mib > 0 ? (int64_t)key->free_mib * FR_BID_R / t->alloc_mib : 0;
+
+	row[ROW_GROUP] = t->bid_group;
+	row[ROW_KIND] = FR_BID_NONE;
+	row[ROW_MILLI] = key->free_mib > 0 ? (int32_t)((int64_t)key->free_mib * 1000 / t->alloc_mib)
+					   : 0;
+	if (key->mode == ST_MODE_FREE) {
+		row[ROW_KIND] = FR_BID_IDLE;
+	} else if (key->mode == ST_MODE_TIME_SLICING || key->mode == ST_MODE_SM_SHARING) {
+		if (key->clients_left <= 0)
+			r = 0;
+		if (key->mode == ST_MODE_SM_SHARING && m->uses_compute)
+			r = arith_min(r, (int64_t)key->compute_left_nano * FR_BID_R / ST_NANO);
+		row[ROW_KIND] = FR_BID_PART;
+		row[ROW_MODE] = key->mode == ST_MODE_SM_SHARING;
+		row[ROW_R] = (int32_t)r;
+	}
+}
+
+int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
+{
+	uint8_t size[FR_CLASSES_MAX + 1] = {0};
+	int group;
+
+	for (uint32_t i = 0; i < m->class_count; i++) {
+		const struct fr_type_class *tc = &t->classes[i];
+		const struct fr_class *c = &m->w->classes[m->index[i]];
+
+		if (!tc->accepted || c->kind == ST_KIND_MIG)
+			continue;
+		size[m->index[i]] = (uint8_t)(
+			c->kind == ST_KIND_WHOLE
+				? FR_BID_R
+				: arith_min(arith_max(arith_mul_div_ceil(tc->d_mib, FR_BID_R,
+									 t->alloc_mib), 1),
+					    FR_BID_R));
+	}
+	group = fr_bid_group_find(m->bid, size);
+	if (group < 0)
+		return ERR_NOMEM;
+	t->bid_group = group;
+	return 0;
+}
+
+static const int32_t *row_value(const struct fr_measure *m, const int32_t *row)
+{
+	static const int32_t none[FR_BID_STRIDE];
+
+	return row[ROW_KIND] == FR_BID_PART
+		       ? m->bid->score[row[ROW_GROUP]].k[row[ROW_MODE]][row[ROW_R]]
+		       : none;
+}
+
+static const int32_t *row_at(const struct fr_measure *m, uint32_t row)
+{
+	return m->rows + (size_t)row * 3 * m->stride;
+}
+
+static int64_t value(const struct fr_measure *m, const struct fr_node *nd, const int32_t *sums,
+		     uint32_t idle, int64_t cpu)
+{
+	const int32_t *devices = m->bid->score[m->types[nd->types[0]].bid_group].m[idle];
+	int64_t best = INT64_MAX;
+
+	cpu = arith_max(cpu, 0);
+	for (int j = 0; j < FR_BID_J; j++)
+		best = arith_min(best, fr_bid_cpu_value(&m->bid->score_prices, j, cpu) + sums[j] +
+					       devices[j]);
+	return best;
+}
+
+void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t cpu)
+{
+	int32_t *sums = nd->sums;
+
+	memset(sums, 0, FR_BID_STRIDE * sizeof(*sums));
+	nd->idle_gpus = 0;
+	for (unsigned i = 0; i < nd->gpu_count; i++) {
+		const int32_t *row = row_at(m, nd->rows[i]), *k = row_value(m, row);
+
+		nd->idle_gpus += row[ROW_KIND] == FR_BID_IDLE;
+		for (int j = 0; j < FR_BID_STRIDE; j++)
+			sums[j] += k[j];
+	}
+	nd->n = -value(m, nd, sums, nd->idle_gpus, cpu);
+}
+
+/* What a change costs beside the value lost, and how many GPUs stop being idle. */
+static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, unsigned n,
+		      int32_t *ret_opened)
+{
+	int64_t sum = 0;
+
+	*ret_opened = 0;
+	for (unsigned i = 0; i < n; i++) {
+		const int32_t *before = row_at(m, ch[i].before), *after = row_at(m, ch[i].after);
+		bool opened = before[ROW_KIND] == FR_BID_IDLE && after[ROW_KIND] != FR_BID_IDLE;
+
+		*ret_opened += opened * ch[i].times;
+		if (after[ROW_KIND] != FR_BID_PART)
+			continue;
+		sum += ch[i].times * ((int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000 +
+				      (opened ? E_OPEN * ONE : 0));
+	}
+	return sum;
+}
+
+static int64_t device_groups(uint32_t idle)
+{
+	return (4 * (int64_t)(idle / 8) + 2 * (int64_t)(idle / 4) + (int64_t)(idle / 2)) * E_DEVICES *
+	       ONE / 4;
+}
+
+int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
+		     const struct fr_change *ch, unsigned n, int64_t *ret_extras)
+{
+	int32_t sums[FR_BID_STRIDE], opened;
+	int64_t extra = extras(m, ch, n, &opened);
+	uint32_t idle = nd->idle_gpus - (uint32_t)opened;
+
+	memcpy(sums, nd->sums, sizeof(sums));
+	for (unsigned i = 0; i < n; i++) {
+		const int32_t *before = row_value(m, row_at(m, ch[i].before));
+		const int32_t *after = row_value(m, row_at(m, ch[i].after));
+
+		for (int j = 0; j < FR_BID_STRIDE; j++)
+			sums[j] += ch[i].times * (after[j] - before[j]);
+	}
+	if (ret_extras)
+		*ret_extras = extra + device_groups(nd->idle_gpus) - device_groups(idle);
+	return -value(m, nd, sums, idle, cpu);
+}
+
+int32_t fr_bid_score(int64_t loss)
+{
+	int64_t s = arith_floor_div(-loss, QUANTUM * ONE);
+
+	return (int32_t)arith_min(arith_max(s, -(1 << 28)), 1 << 28);
+}
+
+/* ---- price steps ---- */
+
+static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
+			struct fr_bid_node *ret)
+{
+	ret->group = (uint32_t)m->types[nd->types[0]].bid_group;
+	ret->idle = nd->idle_gpus;
+	ret->cpu_left = arith_max(cpu, 0);
+	ret->part_count = 0;
+	for (unsigned i = 0; i < nd->gpu_count; i++) {
+		const int32_t *row = row_at(m, nd->rows[i]);
+
+		if (row[ROW_KIND] != FR_BID_PART || row[ROW_R] == 0)
+			continue;
+		ret->part[ret->part_count].group = (uint16_t)row[ROW_GROUP];
+		ret->part[ret->part_count].mode = (uint8_t)row[ROW_MODE];
+		ret->part[ret->part_count++].r = (uint8_t)row[ROW_R];
+	}
+}
+
+void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
+{
+	uint32_t count = st_cluster_node_count(m->cluster);
+
+	if (m->kind != FR_BID || m->bid->arrivals == 0)
+		return;
+	count = count < m->node_cap ? count : m->node_cap;
+	for (unsigned i = 0; i < steps; i++) {
+		fr_bid_step_begin(m->bid);
+		for (uint32_t id = 0; id < count; id++) {
+			const struct fr_node *nd = &m->nodes[id];
+			struct fr_bid_node bn;
+
+			if (nd->epoch == 0 || nd->gpu_count == 0)
+				continue;
+			node_to_bid(m, nd, st_cluster_node(m->cluster, id)->cpu_left_milli, &bn);
+			fr_bid_step_node(m->bid, &bn);
+		}
+		fr_bid_step_end(m->bid);
+	}
+	fr_bid_publish(m->bid);
+	m->total = 0;
+	for (uint32_t id = 0; id < m->node_cap; id++) {
+		struct fr_node *nd = &m->nodes[id];
+
+		if (nd->epoch != 0 && nd->gpu_count > 0)
+			fr_bid_node_value(m, nd, st_cluster_node(m->cluster, id)->cpu_left_milli);
+		m->total += nd->n;
+	}
+}

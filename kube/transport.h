@@ -1,0 +1,32 @@
+/* What is set on libcurl's handles: addresses, TLS, time-outs of connections. Not thread-safe. */
+#ifndef TESSERA_KUBE_TRANSPORT_H
+#define TESSERA_KUBE_TRANSPORT_H
+
+#include <stdbool.h>
+
+#include <curl/curl.h>
+
+#include "base/err.h"
+#include "kube/config.h"
+
+struct ku_transport {
+	struct ku_config config;      /* owned */
+	char *base;                   /* what paths are put behind */
+	struct curl_slist *connect_to; /* with a TLS server name: where that host really is */
+	char *host_header;            /* likewise: "Host: ..." */
+	char *user_agent;
+	bool http1;
+};
+
+/* Copies config. ERR_NOMEM, ERR_INVALID, ERR_IO (libcurl does not start or has no TLS). */
+int ku_transport_init(struct ku_transport *t, const struct ku_config *config,
+		      const char *user_agent, bool http1, struct err *err);
+void ku_transport_fini(struct ku_transport *t);
+
+/* A multi handle that opens at most so many connections. NULL: no memory. */
+CURLM *ku_transport_multi(unsigned connections);
+/* An easy handle with everything set that is the same for all requests: verification, connection
+ * time-outs, keepalive, no redirects. NULL: no memory, or an option that libcurl refuses. */
+CURL *ku_transport_easy(const struct ku_transport *t);
+
+#endif

@@ -1,0 +1,3 @@
+module tessera.dev/e2e
+
+go 1.24

@@ -69,7 +69,7 @@ int ex_listen(const char *text, int *ret_fd, char *url, size_t url_cap, struct e
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
 	struct addrinfo *list = NULL;
-	const char *port;
+	const char *port = NULL;
 	char host[256];
 	int rc, fd = -1;
 

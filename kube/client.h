@@ -87,7 +87,8 @@ struct ku_request {
 };
 
 /* Queues a request; everything in *r is copied. From any thread. A 401 is answered by reading the
- * token file again and one more try, for every request. ERR_NOMEM, ERR_INVALID; no callback then. */
+ * token file again and one more try, for every request. ERR_NOMEM, ERR_INVALID, ERR_CONFLICT (the client ends); no callback
+ * then. */
 int ku_client_send(struct ku_client *c, const struct ku_request *r, struct err *err);
 
 /* Sends and waits: on_done and on_data of r are not used. *ret is to be given to ku_answer_fini(); its

@@ -54,6 +54,7 @@ struct ku_call {
 	int64_t made_us, sent_us; /* sent_us -1: not yet */
 	unsigned tries;
 	int status;
+	int own_port, peer_port; /* of the connection in use */
 	bool sent, reauthorized, too_large, no_memory, stopped;
 	char fault[CURL_ERROR_SIZE];
 	char text[640];

@@ -91,7 +91,10 @@ int ku_transport_init(struct ku_transport *t, const struct ku_config *config,
 {
 	int r;
 
-	*t = (struct ku_transport){.http1 = http1};
+	/* Without TLS nothing announces HTTP/2, and requests would wait for each other to find out. */
+	*t = (struct ku_transport){
+		.http1 = http1 || strncasecmp(config->server, "http://", 7) == 0,
+	};
 	r = init(t, config, user_agent, err);
 	if (r < 0)
 		ku_transport_fini(t);
@@ -164,7 +167,7 @@ static bool set_connection(CURL *h, const struct ku_transport *t)
 
 	return curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_HTTP_VERSION, version) == CURLE_OK &&
-	       curl_easy_setopt(h, CURLOPT_PIPEWAIT, 1L) == CURLE_OK &&
+	       curl_easy_setopt(h, CURLOPT_PIPEWAIT, t->http1 ? 0L : 1L) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&

@@ -108,7 +108,8 @@ enum bp_verdict po_placer_victims(struct po_placer *p, const struct st_request *
 				  int *ret_rc);
 
 /* A cluster of its own that holds a copy of one node and its pods, for asking "what if". The node's
- * id is 0 there. Pods for which skip() is true are left out; skip may be NULL. NULL: no memory. */
+ * id is 0 there. Pods for which skip() is true are left out; skip may be NULL. NULL: no memory, or
+ * no such node. */
 struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 				bool (*skip)(const struct st_pod *p, void *ctx), void *ctx);
 

@@ -53,14 +53,12 @@ static uint64_t larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Brings the leaf up to date; *ret_old is what it was. Where memory was short the leaf is not
- * changed. */
-static int leaf_refresh(struct po_shape *s, uint32_t id, uint64_t *ret_old)
+/* Brings the leaf up to date; where memory was short it is not changed. */
+static int leaf_refresh(struct po_shape *s, uint32_t id)
 {
 	uint32_t version = st_cluster_node(s->placer->cluster, id)->version;
 	uint64_t *leaf = &s->tree[s->leaves + id], key;
 
-	*ret_old = *leaf;
 	if (*leaf != 0 && s->versions[id] == version)
 		return 0;
 	key = node_key(s, id);
@@ -74,9 +72,9 @@ static int leaf_refresh(struct po_shape *s, uint32_t id, uint64_t *ret_old)
 static int leaf_update(struct po_shape *s, uint32_t id)
 {
 	uint32_t i = s->leaves + id;
-	uint64_t old;
+	uint64_t old = s->tree[i];
 
-	if (leaf_refresh(s, id, &old) < 0)
+	if (leaf_refresh(s, id) < 0)
 		return ERR_NOMEM;
 	if (s->tree[i] == old)
 		return 0;
@@ -93,10 +91,9 @@ static int leaf_update(struct po_shape *s, uint32_t id)
 static int refresh_all(struct po_shape *s)
 {
 	uint32_t count = st_cluster_node_count(s->placer->cluster);
-	uint64_t old;
 
 	for (uint32_t id = 0; id < count; id++)
-		if (leaf_refresh(s, id, &old) < 0)
+		if (leaf_refresh(s, id) < 0)
 			return ERR_NOMEM;
 	for (uint32_t i = s->leaves - 1; i >= 1; i--)
 		s->tree[i] = larger(s->tree[2 * i], s->tree[2 * i + 1]);

@@ -1,4 +1,5 @@
-/* Preemption. All is tried on a copy of the node: the cluster does not change. */
+/* Preemption. All is tried on one copy of the node, from which pods are taken and to which they are
+ * given back: the cluster does not change. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,39 +26,37 @@ static void gpu_spec(const struct st_gpu *g, struct st_gpu_spec *ret)
 	}
 }
 
+/* Books the pod on the copy as it is booked in the cluster. */
+static int copy_pod(struct st_cluster *to, const struct st_pod *p)
+{
+	struct st_pod_ident ident = {
+		.uid = p->uid,
+		.ns = p->ns,
+		.name = p->name,
+		.priority = p->priority,
+		.cpu_milli = p->cpu_milli,
+		.mem_mib = p->mem_mib,
+		.deleting = p->deleting,
+		.memory_bound = p->memory_bound,
+	};
+	struct st_decision d = {.node = 0, .grant_count = p->grant_count};
+	bool fenced;
+
+	if (p->fenced)
+		return st_cluster_fence(to, &ident, 0, NULL);
+	if (p->grant_count > 0)
+		memcpy(d.grants, p->grants, p->grant_count * sizeof(*p->grants));
+	/* What others' pods are assumed to hold is copied as known: it is not to be dealt anew. */
+	return st_cluster_observe(to, &ident, 0, p->grant_count > 0 ? &d : NULL, 0, &fenced, NULL);
+}
+
 static int copy_pods(const struct st_cluster *c, uint32_t node, struct st_cluster *to,
 		     bool (*skip)(const struct st_pod *p, void *ctx), void *ctx)
 {
 	for (const struct st_pod *p = st_cluster_node_pod_next(c, node, NULL); p;
 	     p = st_cluster_node_pod_next(c, node, p)) {
-		struct st_pod_ident ident = {
-			.uid = p->uid,
-			.ns = p->ns,
-			.name = p->name,
-			.priority = p->priority,
-			.cpu_milli = p->cpu_milli,
-			.mem_mib = p->mem_mib,
-			.deleting = p->deleting,
-			.memory_bound = p->memory_bound,
-		};
-		struct st_decision d = {.node = 0, .grant_count = p->grant_count};
-		uint32_t whole = 0;
-		bool fenced;
-		int rc;
+		int rc = skip && skip(p, ctx) ? 0 : copy_pod(to, p);
 
-		if (skip && skip(p, ctx))
-			continue;
-		if (p->grant_count > 0)
-			memcpy(d.grants, p->grants, p->grant_count * sizeof(*p->grants));
-		if (p->fenced) {
-			rc = st_cluster_fence(to, &ident, 0, NULL);
-		} else {
-			for (unsigned i = 0; p->foreign && i < p->grant_count; i++)
-				whole += p->grants[i].count;
-			rc = st_cluster_observe(to, &ident, 0,
-						p->grant_count > 0 && !p->foreign ? &d : NULL, whole,
-						&fenced, NULL);
-		}
 		if (rc < 0)
 			return rc;
 	}
@@ -68,9 +67,15 @@ struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 				bool (*skip)(const struct st_pod *p, void *ctx), void *ctx)
 {
 	const struct st_node *n = st_cluster_node(c, node);
-	struct st_gpu_spec *gpus = calloc((size_t)n->gpu_count + 1, sizeof(*gpus));
-	struct st_cluster *to = st_cluster_new(st_cluster_config(c));
-	struct st_node_spec spec = {
+	struct st_gpu_spec *gpus = n ? calloc((size_t)n->gpu_count + 1, sizeof(*gpus)) : NULL;
+	struct st_cluster *to = gpus ? st_cluster_new(st_cluster_config(c)) : NULL;
+	struct st_node_spec spec;
+
+	if (!to) {
+		free(gpus);
+		return NULL;
+	}
+	spec = (struct st_node_spec){
 		.name = n->name,
 		.product = n->product == STRPOOL_NONE
 				   ? NULL
@@ -87,10 +92,9 @@ struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 		.gpus = gpus,
 	};
 
-	if (gpus)
-		for (unsigned i = 0; i < n->gpu_count; i++)
-			gpu_spec(&n->gpus[i], &gpus[i]);
-	if (!gpus || !to || st_cluster_node_put(to, &spec, NULL, NULL) < 0 ||
+	for (unsigned i = 0; i < n->gpu_count; i++)
+		gpu_spec(&n->gpus[i], &gpus[i]);
+	if (st_cluster_node_put(to, &spec, NULL, NULL) < 0 ||
 	    copy_pods(c, node, to, skip, ctx) < 0 ||
 	    (!n->present && st_cluster_node_remove(to, n->name, NULL) < 0)) {
 		st_cluster_free(to);
@@ -103,19 +107,21 @@ struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 /* ---- victims ---- */
 
 struct candidate {
-	const struct st_pod *pod;
+	const struct st_pod *pod; /* in the cluster, not in the copy */
 	bool proposed;
-	bool keep_victim; /* proposed, and holds no GPU */
+	bool keep_victim;   /* proposed, and holds no GPU */
+	bool gone;          /* from the copy */
+	unsigned crowd;     /* candidates on its most crowded GPU */
+	int64_t size_mib;   /* over all its GPUs */
 };
 
-static bool fits(const struct st_cluster *copy, const struct st_request *req, enum bp_verdict *ret_v)
-{
-	struct bp_chooser how = {.pick = BP_PICK_BEST_FIT};
-	struct st_decision d;
-
-	*ret_v = bp_choose(copy, &how, 0, req, &d, NULL);
-	return *ret_v == BP_OK;
-}
+struct trial {
+	const struct st_request *req;
+	struct st_cluster *copy;
+	struct candidate *list;
+	size_t count;
+	enum bp_verdict verdict; /* of the last look */
+};
 
 static bool is_proposed(const char *uid, const char *const *proposed, size_t count)
 {
@@ -125,7 +131,8 @@ static bool is_proposed(const char *uid, const char *const *proposed, size_t cou
 	return false;
 }
 
-/* Who is given back first: not proposed, more important, smaller; by UID at last. */
+/* Who is given back first: not proposed, more important; then the members of crowds, so that those
+ * who are left share few GPUs; then the smaller; by UID at last. */
 static int give_back_order(const void *pa, const void *pb)
 {
 	const struct candidate *a = pa, *b = pb;
@@ -134,9 +141,32 @@ static int give_back_order(const void *pa, const void *pb)
 		return a->proposed ? 1 : -1;
 	if (a->pod->priority != b->pod->priority)
 		return a->pod->priority > b->pod->priority ? -1 : 1;
-	if (a->pod->grant_count != b->pod->grant_count)
-		return a->pod->grant_count < b->pod->grant_count ? -1 : 1;
+	if (a->crowd != b->crowd)
+		return a->crowd > b->crowd ? -1 : 1;
+	if (a->size_mib != b->size_mib)
+		return a->size_mib < b->size_mib ? -1 : 1;
 	return strcmp(a->pod->uid, b->pod->uid);
+}
+
+static void measure_candidates(struct candidate *list, size_t count)
+{
+	unsigned crowds[ST_GPUS_MAX] = {0};
+
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < count; i++)
+			for (unsigned k = 0; k < list[i].pod->grant_count; k++) {
+				const struct st_grant *g = &list[i].pod->grants[k];
+
+				if (pass == 0)
+					list[i].size_mib += g->kind == ST_KIND_WHOLE
+								    ? (int64_t)INT32_MAX * g->count
+								    : (int64_t)g->request_mib * g->count;
+				for (unsigned j = 0; j < g->count; j++)
+					if (pass == 0)
+						crowds[g->gpu[j]]++;
+					else if (crowds[g->gpu[j]] > list[i].crowd)
+						list[i].crowd = crowds[g->gpu[j]];
+			}
 }
 
 static struct candidate *candidates_of(const struct st_cluster *c, uint32_t node, int32_t priority,
@@ -162,101 +192,92 @@ static struct candidate *candidates_of(const struct st_cluster *c, uint32_t node
 		list[(*ret_count)++] = (struct candidate){
 			.pod = p, .proposed = prop, .keep_victim = prop && p->grant_count == 0};
 	}
+	measure_candidates(list, *ret_count);
 	qsort(list, *ret_count, sizeof(*list), give_back_order);
 	return list;
 }
 
-struct removed {
-	const struct candidate *list;
-	size_t count;
-	const bool *gone;
-};
-
-static bool is_gone(const struct st_pod *p, void *ctx)
+static bool fits(struct trial *t)
 {
-	const struct removed *r = ctx;
+	struct bp_chooser how = {.pick = BP_PICK_BEST_FIT};
+	struct st_decision d;
 
-	for (size_t i = 0; i < r->count; i++)
-		if (r->gone[i] && r->list[i].pod == p)
-			return true;
-	return false;
+	t->verdict = bp_choose(t->copy, &how, 0, t->req, &d, NULL);
+	return t->verdict == BP_OK;
 }
 
-/* Does the request fit with the pods marked gone away? < 0: no memory. */
-static int fits_without(const struct st_cluster *c, uint32_t node, const struct st_request *req,
-			const struct candidate *list, size_t count, const bool *gone,
-			enum bp_verdict *ret_v)
+static void take_off(struct trial *t, struct candidate *c)
 {
-	struct removed r = {list, count, gone};
-	struct st_cluster *copy = po_copy_node(c, node, is_gone, &r);
-	int fit;
-
-	if (!copy)
-		return ERR_NOMEM;
-	fit = fits(copy, req, ret_v);
-	st_cluster_free(copy);
-	return fit;
+	if (!c->gone)
+		st_cluster_pod_move(t->copy, c->pod->uid, ST_EVENT_GONE, NULL); /* it is there */
+	c->gone = true;
 }
 
-/* A single GPU pod whose going is enough, beside what must go anyway: the least important one. */
-static int try_single(const struct st_cluster *c, uint32_t node, const struct st_request *req,
-		      const struct candidate *list, size_t count, bool *gone)
+static int put_back(struct trial *t, struct candidate *c)
 {
-	enum bp_verdict v;
+	int rc = copy_pod(t->copy, c->pod);
 
-	for (size_t pass = 0; pass <= count; pass++) {
-		int fit;
+	c->gone = rc < 0;
+	return rc;
+}
 
-		for (size_t i = 0; i < count; i++)
-			gone[i] = list[i].keep_victim || i + pass == count;
-		if (pass > 0 && list[count - pass].pod->grant_count == 0)
+/* Nobody, or a single pod with GPUs, beside what must go anyway: the least important one whose
+ * going is enough. 1: found, 0: there is none, < 0: no memory. */
+static int try_single(struct trial *t)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (t->list[i].keep_victim)
+			take_off(t, &t->list[i]);
+	if (fits(t))
+		return 1;
+	for (size_t i = t->count; i > 0; i--) {
+		struct candidate *c = &t->list[i - 1];
+
+		if (c->gone || (c->pod->grant_count == 0 && !c->pod->fenced))
 			continue;
-		fit = fits_without(c, node, req, list, count, gone, &v);
-		if (fit != 0)
-			return fit;
+		take_off(t, c);
+		if (fits(t))
+			return 1;
+		if (put_back(t, c) < 0)
+			return ERR_NOMEM;
 	}
 	return 0;
 }
 
 /* All go, then each is given back that need not go. */
-static int reprieve(const struct st_cluster *c, uint32_t node, const struct st_request *req,
-		    const struct candidate *list, size_t count, bool *gone, enum bp_verdict *ret_v)
+static int reprieve(struct trial *t)
 {
-	enum bp_verdict v;
-	int fit;
+	for (size_t i = 0; i < t->count; i++)
+		take_off(t, &t->list[i]);
+	if (!fits(t))
+		return 0;
+	for (size_t i = 0; i < t->count; i++) {
+		struct candidate *c = &t->list[i];
 
-	for (size_t i = 0; i < count; i++)
-		gone[i] = true;
-	fit = fits_without(c, node, req, list, count, gone, ret_v);
-	if (fit <= 0)
-		return fit;
-	for (size_t i = 0; i < count; i++) {
-		if (list[i].keep_victim)
+		if (c->keep_victim)
 			continue;
-		gone[i] = false;
-		fit = fits_without(c, node, req, list, count, gone, &v);
-		if (fit < 0)
-			return fit;
-		gone[i] = !fit;
+		if (put_back(t, c) < 0)
+			return ERR_NOMEM;
+		if (!fits(t))
+			take_off(t, c);
 	}
 	return 1;
 }
 
-static enum bp_verdict collect(const struct candidate *list, size_t count, const bool *gone,
-			       const char ***ret_uids, size_t *ret_count, int *ret_rc)
+/* The least important first. */
+static int collect(const struct trial *t, const char ***ret_uids, size_t *ret_count)
 {
-	const char **uids = calloc(count + 1, sizeof(*uids));
+	const char **uids = calloc(t->count + 1, sizeof(*uids));
+	size_t n = 0;
 
-	if (!uids) {
-		*ret_rc = ERR_NOMEM;
-		return BP_MEMORY;
-	}
-	*ret_count = 0;
-	for (size_t i = count; i > 0; i--)
-		if (gone[i - 1])
-			uids[(*ret_count)++] = list[i - 1].pod->uid;
+	if (!uids)
+		return ERR_NOMEM;
+	for (size_t i = t->count; i > 0; i--)
+		if (t->list[i - 1].gone)
+			uids[n++] = t->list[i - 1].pod->uid;
 	*ret_uids = uids;
-	return BP_OK;
+	*ret_count = n;
+	return 0;
 }
 
 enum bp_verdict po_placer_victims(struct po_placer *p, const struct st_request *req, uint32_t node,
@@ -264,29 +285,28 @@ enum bp_verdict po_placer_victims(struct po_placer *p, const struct st_request *
 				  size_t proposed_count, const char ***ret_uids, size_t *ret_count,
 				  int *ret_rc)
 {
-	enum bp_verdict v = BP_NO_NODE;
-	struct candidate *list;
-	bool *gone;
-	size_t count;
-	int fit = 0;
+	struct trial t = {.req = req, .verdict = BP_NO_NODE};
+	int found = ERR_NOMEM, rc = 0;
 
 	*ret_rc = 0;
 	if (node >= st_cluster_node_count(p->cluster))
 		return BP_NO_NODE;
-	list = candidates_of(p->cluster, node, priority, proposed, proposed_count, &count);
-	gone = calloc(count + 1, sizeof(*gone));
-	if (!list || !gone) {
-		fit = ERR_NOMEM;
-	} else {
-		fit = try_single(p->cluster, node, req, list, count, gone);
-		if (fit == 0)
-			fit = reprieve(p->cluster, node, req, list, count, gone, &v);
-	}
-	if (fit > 0)
-		v = collect(list, count, gone, ret_uids, ret_count, ret_rc);
-	else if (fit < 0)
+	t.list = candidates_of(p->cluster, node, priority, proposed, proposed_count, &t.count);
+	if (t.list)
+		t.copy = po_copy_node(p->cluster, node, NULL, NULL);
+	if (t.copy)
+		found = try_single(&t);
+	if (found == 0)
+		found = reprieve(&t);
+	if (found > 0)
+		rc = collect(&t, ret_uids, ret_count);
+	if (found < 0 || rc < 0) {
 		*ret_rc = ERR_NOMEM;
-	free(list);
-	free(gone);
-	return v;
+		t.verdict = BP_MEMORY;
+	} else if (found > 0) {
+		t.verdict = BP_OK;
+	}
+	st_cluster_free(t.copy);
+	free(t.list);
+	return t.verdict;
 }

@@ -121,6 +121,13 @@ static int parse_lists(struct args *a, struct err *err)
 	return rc;
 }
 
+static const char *measure_column(const struct po_policy *p)
+{
+	if (!p->uses_measure || p->measure == FR_FGD)
+		return "frag_num";
+	return p->measure == FR_CA ? "phi_num" : "measure_num";
+}
+
 /* One run after the other; results are grouped by policy and tie-break. */
 static int run_all(const struct args *a, const struct rp_trace *t, struct rp_result *results,
 		   struct buf *decisions, struct err *err)
@@ -150,9 +157,7 @@ static int run_all(const struct args *a, const struct rp_trace *t, struct rp_res
 				 opt.policy->name, opt.seed);
 			if (opt.decisions != NULL)
 				buf_printf(decisions, "step,pod,node,gpus,%s\n",
-					   opt.policy->uses_measure && opt.policy->measure == FR_CA
-						   ? "phi_num"
-						   : "frag_num");
+					   measure_column(opt.policy));
 			rc = rp_run(t, &order, &opt, &results[g * a->seed_count + s], err);
 		}
 		rp_order_fini(&order);
@@ -249,7 +254,7 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		{"ties", "rank|random", RP_OPT_TEXT, &a.ties_text, 0, 0,
 		 "which node of equal score wins: smallest rank, or a coin; rank,random runs both"},
 		{"workload", "trace|online", RP_OPT_TEXT, &a.workload, 0, 0,
-		 "what the measure expects: the pods of the trace, or an estimate from the arrivals\n"
+		 "what the measure expects: the pods of the trace, or an estimate from those placed\n"
 		 "so far, as in the extender; trace"},
 		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
 		 "write the whole curves over the load that arrived"},

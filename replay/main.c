@@ -11,6 +11,8 @@ static const struct rp_command commands[] = {
 	{"drive", "--extender URL --nodes FILE --pods FILE [--order FILE | --seed N] [...]",
 	 "Acts as a small kube-scheduler: asks a running extender to filter, prioritize and bind.",
 	 rp_cmd_drive},
+	{"map", "--extender URL [--rows N]",
+	 "Shows every GPU of a running extender's cluster in the terminal.", rp_cmd_map},
 	{"cluster", "--nodes FILE",
 	 "Prints a node table as the JSON that tessera-extender --cluster reads.", rp_cmd_cluster},
 	{"generate", "--kind nodes|pods [--count N] [--seed N] [...]",

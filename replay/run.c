@@ -90,9 +90,9 @@ static int make_placer(struct run *r, struct err *err)
 	r->placer = po_placer_new(r->cluster, &opt);
 	if (r->placer == NULL)
 		return out_of_memory(err);
-	if (!r->opt->policy->uses_measure || r->opt->online)
+	if (!r->opt->policy->uses_measure)
 		return 0;
-	for (size_t i = 0; rc == 0 && i < r->t->pod_count; i++)
+	for (size_t i = 0; rc == 0 && !r->opt->online && i < r->t->pod_count; i++)
 		rc = po_placer_learn(r->placer, &r->t->shapes[r->t->pods[i]].req, err);
 	return rc == 0 ? po_placer_rebuild(r->placer, err) : rc;
 }
@@ -231,6 +231,12 @@ static int commit(struct run *r, size_t step, const char *name, const struct st_
 	return 0;
 }
 
+/* Prices of bid-price follow the arrivals, placed or not. */
+static int after_arrival(struct run *r, struct err *err)
+{
+	return po_placer_arrival(r->placer) ? po_placer_reprice(r->placer, err) : 0;
+}
+
 static int arrive(struct run *r, size_t step, struct err *err)
 {
 	uint32_t pod = r->o->pods[step];
@@ -243,8 +249,6 @@ static int arrive(struct run *r, size_t step, struct err *err)
 	int rc;
 
 	r->arrived_milli += s->milli;
-	if (r->opt->online && po_placer_learn(r->placer, &s->req, err) < 0)
-		return out_of_memory(err);
 	shape = po_placer_ask(r->placer, &s->req, step);
 	if (shape == NULL)
 		return out_of_memory(err);
@@ -258,6 +262,8 @@ static int arrive(struct run *r, size_t step, struct err *err)
 		return err_set(err, ERR_INTERNAL, "pod %s, step %zu: the best node refuses: %s",
 			       name, step, bp_verdict_text(verdict));
 	rc = commit(r, step, name, &s->req, &d, err);
+	if (rc == 0 && r->opt->online)
+		rc = po_placer_learn(r->placer, &s->req, err);
 	return rc == 0 ? record(r, step, name, &d, err) : rc;
 }
 
@@ -270,6 +276,8 @@ static int play(struct run *r, struct err *err)
 		struct po_fragmentation f;
 		int rc = arrive(r, step, err);
 
+		if (rc == 0)
+			rc = after_arrival(r, err);
 		if (rc == 0)
 			rc = fgd_now(r, &f, err);
 		if (rc < 0)

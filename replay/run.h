@@ -22,8 +22,8 @@ struct rp_run_options {
 	/* Called now and then with the arrivals done; may be NULL. */
 	void (*progress)(void *ctx, size_t done, size_t total);
 	void *progress_ctx;
-	/* The placer estimates the workload from the arrivals, as the extender does; else it is the
-	 * trace's. What is reported is always FGD's measure for the trace's. */
+	/* The placer estimates the workload from the pods placed so far, as the extender does; else it
+	 * is the trace's. What is reported is always FGD's measure for the trace's. */
 	bool online;
 	size_t shapes_max; /* request shapes the placer caches; 0 = all */
 	bool check;        /* recount the whole model by brute force at the end */

@@ -139,12 +139,18 @@ static void attach(struct st_cluster *c, struct node_slot *n, struct pod_slot *p
 		   struct err *why)
 {
 	struct err words = ERR_INIT;
+	bool booked;
 
 	p->pub.state = ST_POD_OBSERVED;
 	p->pub.grants = st_pod_grants(p);
 	p->pub.grant_count = 0;
 	st_pod_link(n, p);
-	if (!readable || book_wanted(c, n, p, &words) < 0) {
+	booked = readable && book_wanted(c, n, p, &words) == 0;
+	if (!booked && readable && n->assumed > 0 && !p->pub.foreign) {
+		st_node_undeal(n);
+		booked = book_wanted(c, n, p, &words) == 0;
+	}
+	if (!booked) {
 		if (!p->pub.foreign && !on_node(n, st_pod_grants(p), p->stored))
 			p->stored = 0;
 		st_pod_set_fenced(n, p, true);

@@ -1,5 +1,5 @@
 /* The annotation contract: users' annotations and resources to a request, a decision to allocation
- * annotations and back. Keys as in README.md of this folder; prefix "nvidia.com/container." unless
+ * annotations and back. Keys as in CONTRACT.md of this folder; prefix "nvidia.com/container." unless
  * configured otherwise. */
 #ifndef TESSERA_STATE_CONTRACT_H
 #define TESSERA_STATE_CONTRACT_H

@@ -220,9 +220,6 @@ func (b *Books) checkGPU(g *GPUBook, opt CheckOptions) {
 	if g.Portion.Cmp(big.NewRat(1, 1)) > 0 {
 		b.fault("%s %s: compute shares of %s", g.Node, g.GPU.UUID, g.Portion.FloatString(6))
 	}
-	if len(g.Holders) > 0 && !g.GPU.Healthy {
-		return // was given before it broke, or not: the objects do not tell
-	}
 }
 
 // allocationOf returns the containers that tessera.dev/allocation covers.

@@ -17,34 +17,51 @@ type Scheduler struct {
 
 // SchedulerConfig says how to change the shipped configuration for a test.
 type SchedulerConfig struct {
-	Kubeconfig   string // "": the scheduler's own user
-	Extender     string // the new urlPrefix; "": no extender at all
-	NodesMode    bool   // nodeCacheCapable: false
-	NoBind       bool   // leave bindVerb out
-	HTTPTimeout  string // "": as shipped
-	LeaderElect  bool
-	ProfileNames []string // more profiles without options, e.g. default-scheduler
+	Kubeconfig  string // "": the scheduler's own user
+	Extender    string // the new urlPrefix; "": no extender at all
+	NodesMode   bool   // nodeCacheCapable: false
+	NoBind      bool   // leave bindVerb out
+	HTTPTimeout string // "": as shipped
+	LeaderElect bool
+	Block       bool // deploy/extender-block.yaml in the scheduler of the cluster, in its place
 }
 
-// Render makes the scheduler's configuration out of deploy/scheduler-config.yaml. Each line that is
+// The scheduler of a cluster, as it is without a word about extenders.
+const defaultConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+profiles:
+- schedulerName: default-scheduler
+  percentageOfNodesToScore: 100
+`
+
+// Render makes the scheduler's configuration out of the files in deploy/. Each line that is
 // to be changed must be there exactly once, so that a test cannot run with something else unnoticed.
 func (s SchedulerConfig) Render(kubeconfig string) (string, error) {
-	shipped, err := os.ReadFile(filepath.Join(Root(), "deploy", "scheduler-config.yaml"))
+	name := "scheduler-config.yaml"
+	if s.Block {
+		name = "extender-block.yaml"
+	}
+	shipped, err := os.ReadFile(filepath.Join(Root(), "deploy", name))
 	if err != nil {
 		return "", err
 	}
 	text := string(shipped)
+	if s.Block {
+		text = defaultConfig + text
+	}
 	change := func(pattern, to string) {
 		re := regexp.MustCompile(`(?m)^` + pattern + `.*\n`)
 		if n := len(re.FindAllString(text, -1)); n != 1 && err == nil {
-			err = fmt.Errorf("scheduler-config.yaml: %d lines match %q", n, pattern)
+			err = fmt.Errorf("%s: %d lines match %q", name, n, pattern)
 		}
 		text = re.ReplaceAllLiteralString(text, to)
 	}
 	if s.Extender == "" {
 		i := strings.Index(text, "\nextenders:\n")
 		if i < 0 {
-			return "", fmt.Errorf("scheduler-config.yaml: no extenders")
+			return "", fmt.Errorf("%s: no extenders", name)
 		}
 		text = text[:i+1]
 	} else {
@@ -61,9 +78,6 @@ func (s SchedulerConfig) Render(kubeconfig string) (string, error) {
 	}
 	if !s.LeaderElect {
 		change(`  leaderElect: true`, "  leaderElect: false\n")
-	}
-	for _, name := range s.ProfileNames {
-		change(`profiles:`, "profiles:\n- schedulerName: "+name+"\n")
 	}
 	text += "clientConnection: {kubeconfig: " + kubeconfig + ", qps: 5000, burst: 10000}\n" +
 		"podInitialBackoffSeconds: 1\npodMaxBackoffSeconds: 2\n"

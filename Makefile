@@ -85,7 +85,7 @@ cov_CC = $(CC)
 cov_FLAGS := -O0 --coverage
 cov_LINK := --coverage
 
-LIBS := -Wl,--as-needed -lmicrohttpd -lcjson -lcurl -lz -lm -pthread
+LIBS := -Wl,--as-needed -lmicrohttpd -lcjson -lcurl -lyaml -lz -lm -pthread
 # Allocation calls of our own code go through test/lib/oom.c in the Criterion programs.
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray,--wrap=strdup \
 	-Wl,--wrap=strndup
@@ -127,7 +127,8 @@ $(BUILD)/$(1)/libtessera-shell.a: $(call objs,$(1),$(SHELL_SRC))
 $(BUILD)/$(1)/libtessera-kube.a: $(call objs,$(1),$(KUBE_SRC))
 $(BUILD)/$(1)/libtessera-extender.a: $(call objs,$(1),$(EXTENDER_SRC))
 $(BUILD)/$(1)/libtessera-replay.a: $(call objs,$(1),$(REPLAY_SRC))
-$(call libs,$(1)): $(BUILD)/$(1)/.sources
+$(BUILD)/$(1)/libtessera-test.a: $(call objs,$(1),$(TEST_LIB_SRC))
+$(call libs,$(1)) $(BUILD)/$(1)/libtessera-test.a: $(BUILD)/$(1)/.sources
 	$$(call say,AR,$$@)
 	$$(Q)rm -f $$@ && $(AR) rcs $$@ $$(filter %.o,$$^)
 
@@ -143,7 +144,9 @@ $(addprefix $(BUILD)/$(1)/,unit-tests golden-tests model-tests): \
 	$$(call say,LINK,$$@)
 	$$(call link,$(1),$$(WRAP) -lcriterion)
 
-$(BUILD)/$(1)/stress/%: $(BUILD)/$(1)/obj/test/stress/%.o $(call libs,$(1))
+# What these take from test/lib comes from its archive: oom.c stays out, which needs $(WRAP).
+$(BUILD)/$(1)/stress/%: $(BUILD)/$(1)/obj/test/stress/%.o $(BUILD)/$(1)/libtessera-test.a \
+		$(call libs,$(1))
 	$$(call say,LINK,$$@)
 	@mkdir -p $$(@D)
 	$$(call link,$(1))
@@ -162,7 +165,7 @@ $(BUILD)/$(1)/corpus/%: $(BUILD)/$(1)/obj/test/fuzz/%.o $(BUILD)/$(1)/obj/test/f
 	$$(call link,$(1))
 
 $(BUILD)/$(1)/bench/%: $(BUILD)/$(1)/obj/bench/%.o $(call objs,$(1),$(BENCH_LIB_SRC)) \
-		$(call libs,$(1))
+		$(BUILD)/$(1)/libtessera-test.a $(call libs,$(1))
 	$$(call say,LINK,$$@)
 	@mkdir -p $$(@D)
 	$$(call link,$(1))

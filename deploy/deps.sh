@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(
 	build-essential pkg-config
-	libmicrohttpd-dev libcjson-dev uthash-dev libcurl4-openssl-dev zlib1g-dev
+	libmicrohttpd-dev libcjson-dev uthash-dev libcurl4-openssl-dev libyaml-dev zlib1g-dev
 	libcriterion-dev
 	clang clang-format clang-tidy
 )

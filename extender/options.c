@@ -302,4 +302,7 @@ void ex_options_markdown(struct buf *b)
 			   rows[i].env != NULL ? rows[i].env : "–", rows[i].env != NULL ? "`" : "",
 			   rows[i].help);
 	}
+	buf_puts(b, "\n| policy | chooses |\n|---|---|\n");
+	for (size_t i = 0; po_policy_at(i) != NULL; i++)
+		buf_printf(b, "| `%s` | %s |\n", po_policy_at(i)->name, po_policy_at(i)->help);
 }

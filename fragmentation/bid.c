@@ -55,9 +55,9 @@ struct fr_bid *fr_bid_new(const struct fr_workload *w)
 	b->y = calloc(n, sizeof(*b->y));
 	b->y_mean = calloc(n, sizeof(*b->y_mean));
 	b->coverage = calloc(n, sizeof(*b->coverage));
-	b->score_prices.pi = calloc(n, sizeof(*b->score_prices.pi));
-	b->step_prices.pi = calloc(n, sizeof(*b->step_prices.pi));
-	if (!b->y || !b->y_mean || !b->coverage || !b->score_prices.pi || !b->step_prices.pi) {
+	b->score_prices.net = calloc(n, FR_BID_STRIDE * sizeof(*b->score_prices.net));
+	b->step_prices.net = calloc(n, FR_BID_STRIDE * sizeof(*b->step_prices.net));
+	if (!b->y || !b->y_mean || !b->coverage || !b->score_prices.net || !b->step_prices.net) {
 		fr_bid_free(b);
 		return NULL;
 	}
@@ -98,8 +98,8 @@ void fr_bid_free(struct fr_bid *b)
 	free(b->y);
 	free(b->y_mean);
 	free(b->coverage);
-	free(b->score_prices.pi);
-	free(b->step_prices.pi);
+	free(b->score_prices.net);
+	free(b->step_prices.net);
 	free(b);
 }
 

@@ -50,7 +50,7 @@ struct fr_bid_tables {
 
 struct fr_bid_prices {
 	int64_t mu[FR_BID_J]; /* per CPU milli */
-	int32_t *pi;          /* per task of a class */
+	int32_t *net;         /* [class][FR_BID_STRIDE]: what a task brings beside its CPU */
 };
 
 /* Counts of the patterns that the nodes choose, for one group. */

@@ -19,24 +19,42 @@ void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
 		nu = (int64_t)(((__int128)y_cpu * b->arrivals / b->cpu_only_sum) >> 16);
 	for (int j = 0; j < FR_BID_J; j++)
 		ret->mu[j] = nu + b->rho * grid[j] / 100;
-	for (uint32_t d = 0; d < b->w->count; d++)
-		ret->pi[d] = (int32_t)arith_min(
-			(int64_t)(((__int128)y[d] * b->arrivals / b->w->weights[d]) >>
-				  (40 - FR_PRICE_BITS)),
-			1 << 28);
+	for (uint32_t d = 0; d < b->w->count; d++) {
+		int32_t *net = ret->net + (size_t)d * FR_BID_STRIDE;
+		int64_t pi = (int64_t)(((__int128)y[d] * b->arrivals / b->w->weights[d]) >>
+				       (40 - FR_PRICE_BITS));
+
+		pi = arith_min(pi, 1 << 28);
+		for (int j = 0; j < FR_BID_J; j++)
+			net[j] = (int32_t)arith_max(
+				pi - fr_bid_cpu_value(ret, j, b->w->classes[d].cpu_milli), NEVER);
+	}
 }
 
-/* What one task of class d brings at CPU price j, per device it takes. */
-static inline int32_t net(const struct fr_bid *b, const struct fr_bid_prices *p, uint32_t d, int j,
-			  bool per_device)
+/* Bid of one run at one price: the soft maximum over its classes. vals are their values. */
+static int32_t run_bid(const struct fr_bid *b, const struct fr_bid_group *g, uint32_t run,
+		       const int32_t *vals, uint64_t *exps, uint64_t *ret_sum)
 {
-	const struct fr_class *c = &b->w->classes[d];
-	int64_t v = p->pi[d] - fr_bid_cpu_value(p, j, c->cpu_milli);
+	const uint32_t *cls = g->order + g->begin[run];
+	uint32_t n = g->begin[run + 1] - g->begin[run];
+	int32_t top = NEVER;
+	uint64_t sum = 0;
 
-	return (int32_t)arith_max(per_device ? v / c->count : v, NEVER);
+	for (uint32_t i = 0; i < n; i++)
+		top = vals[i] > top ? vals[i] : top;
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t e = n == 1 ? 1u << 30 : fr_soft_exp(&b->fixed, &b->soft, vals[i] - top);
+
+		exps[i] = e * (uint64_t)b->w->weights[cls[i]];
+		sum += exps[i];
+	}
+	*ret_sum = sum;
+	if (n == 1)
+		return top;
+	return top + fr_soft_ln(&b->fixed, &b->soft, sum, (uint64_t)g->run_weight[run] << 30);
 }
 
-/* bid, bid_cpu and weights of one run: the soft maximum over its classes. */
+/* bid, and for a step also the CPU and the share of each class. */
 static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 		     const struct fr_bid_prices *p, uint32_t run, struct fr_bid_tables *t,
 		     bool for_step)
@@ -44,74 +62,76 @@ static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 	const uint32_t *cls = g->order + g->begin[run];
 	uint32_t n = g->begin[run + 1] - g->begin[run];
 	bool per_device = run < g->run_count - g->device_runs;
-	int32_t *bid = t->bid + (size_t)run * FR_BID_STRIDE;
+	int32_t vals[FR_CLASSES_MAX];
+	uint64_t exps[FR_CLASSES_MAX], sum;
 
-	for (int j = 0; j < FR_BID_J; j++) {
-		uint64_t sum = 0;
+	for (size_t j = 0; j < FR_BID_J; j++) {
 		int64_t cpu = 0;
-		int32_t top = NEVER;
 
 		for (uint32_t i = 0; i < n; i++) {
-			int32_t v = net(b, p, cls[i], j, per_device);
+			int32_t v = p->net[cls[i] * FR_BID_STRIDE + j];
+			uint8_t count = b->w->classes[cls[i]].count;
 
-			top = v > top ? v : top;
+			vals[i] = per_device && count > 1 ? v / count : v;
 		}
-		for (uint32_t i = 0; i < n; i++) {
-			int32_t v = net(b, p, cls[i], j, per_device);
-			uint64_t e = n == 1 ? 1u << 30 : fr_soft_exp(&b->fixed, &b->soft, v - top);
-
-			e *= (uint64_t)b->w->weights[cls[i]];
-			sum += e;
-			if (for_step) {
-				const struct fr_class *c = &b->w->classes[cls[i]];
-
-				t->weight[(size_t)cls[i] * FR_BID_STRIDE + (size_t)j] =
-					(uint32_t)(e >> 20);
-				cpu += (int64_t)(e >> 20) *
-				       (per_device ? c->cpu_milli / c->count : c->cpu_milli);
-			}
-		}
-		bid[j] = top + fr_soft_ln(&b->fixed, &b->soft, sum,
-					  (uint64_t)g->run_weight[run] << 30);
+		t->bid[run * FR_BID_STRIDE + j] = run_bid(b, g, run, vals, exps, &sum);
 		if (!for_step)
 			continue;
-		t->bid_cpu[(size_t)run * FR_BID_STRIDE + (size_t)j] =
-			(int32_t)(cpu / (int64_t)arith_max((int64_t)(sum >> 20), 1));
 		for (uint32_t i = 0; i < n; i++) {
-			uint32_t *w = &t->weight[(size_t)cls[i] * FR_BID_STRIDE + (size_t)j];
+			const struct fr_class *c = &b->w->classes[cls[i]];
+			uint64_t w = n == 1 ? 1u << 30 : ((exps[i] >> 20) << 30) / ((sum >> 20) + 1);
 
-			*w = (uint32_t)(((uint64_t)*w << 30) / ((sum >> 20) + 1));
+			t->weight[cls[i] * FR_BID_STRIDE + j] = (uint32_t)w;
+			cpu += (int64_t)w * (per_device && c->count > 1 ? c->cpu_milli / c->count
+									: c->cpu_milli);
 		}
+		t->bid_cpu[run * FR_BID_STRIDE + j] = (int32_t)(cpu >> 30);
 	}
 }
 
-/* K[r] = max(K[r-1], max over sizes s < 100 with a positive bid of bid + K[r-s]). */
+/* Better of keeping what is there and adding a task of the run; true when better somewhere. */
+static bool improve(const int32_t *bid, const int32_t *rest, int32_t run, int32_t *best,
+		    int32_t *pick)
+{
+	int32_t any = 0;
+
+	for (int j = 0; j < FR_BID_STRIDE; j++) {
+		int32_t gain = (bid[j] > 0 ? bid[j] : NEVER) + rest[j];
+		int32_t more = -(gain > best[j]);
+
+		best[j] = (gain & more) | (best[j] & ~more);
+		pick[j] = ((run + 1) & more) | (pick[j] & ~more);
+		any |= more;
+	}
+	return any != 0;
+}
+
+/* K[r] = max(K[r-1], max over sizes s < 100 with a positive bid of bid + K[r-s]). A size that smaller
+ * ones beat at r = s, at every price, is never of use and is left out from there on. */
 static void knapsack(const struct fr_bid_group *g, int mode, struct fr_bid_tables *t)
 {
-	int32_t gain[FR_BID_STRIDE];
+	uint32_t active[FR_BID_R], active_count = 0, next = 0;
 
 	memset(t->k[mode][0], 0, sizeof(t->k[mode][0]));
 	memset(t->k_cpu[mode][0], 0, sizeof(t->k_cpu[mode][0]));
+	while (next < g->run_count - g->device_runs && g->run_mode[next] < mode)
+		next++;
 	for (uint32_t r = 1; r <= FR_BID_R; r++) {
 		int32_t *best = t->k[mode][r], *pick = t->pick[mode][r];
 
 		memcpy(best, t->k[mode][r - 1], sizeof(t->k[mode][r]));
 		memset(pick, 0, sizeof(t->pick[mode][r]));
-		for (uint32_t run = 0; run < g->run_count - g->device_runs; run++) {
-			const int32_t *bid = t->bid + (size_t)run * FR_BID_STRIDE;
-			uint32_t s = g->run_size[run];
-
-			if (g->run_mode[run] != mode || s > r || s >= FR_BID_R)
-				continue;
-			for (int j = 0; j < FR_BID_STRIDE; j++)
-				gain[j] = (bid[j] > 0 ? bid[j] : NEVER) + t->k[mode][r - s][j];
-			for (int j = 0; j < FR_BID_STRIDE; j++) {
-				bool more = gain[j] > best[j];
-
-				best[j] = more ? gain[j] : best[j];
-				pick[j] = more ? (int32_t)run + 1 : pick[j];
-			}
-		}
+		for (uint32_t i = 0; i < active_count; i++)
+			improve(t->bid + (size_t)active[i] * FR_BID_STRIDE,
+				t->k[mode][r - g->run_size[active[i]]], (int32_t)active[i], best,
+				pick);
+		if (r == FR_BID_R || next == g->run_count - g->device_runs ||
+		    g->run_mode[next] != mode || g->run_size[next] != r)
+			continue;
+		if (improve(t->bid + (size_t)next * FR_BID_STRIDE, t->k[mode][0], (int32_t)next, best,
+			    pick))
+			active[active_count++] = next;
+		next++;
 	}
 }
 

@@ -81,9 +81,10 @@ int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_
 int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			 const struct fr_change *changes, unsigned change_count);
 
-/* BID only, a no-op for the others: steps of the price search on the present state of the nodes,
- * which must be synced. All scores change. */
+/* BID only, no-ops for the others. Steps of the price search on the present state of the nodes,
+ * which must be synced; scores stay as they are until the prices found are published. */
 void fr_measure_price_steps(struct fr_measure *m, unsigned steps);
+void fr_measure_price_publish(struct fr_measure *m);
 
 /* floor(K * T_k), T_k = 1000 ln((100-k)/k), for k in 1..99: the FGD thresholds. */
 int64_t fr_threshold(int64_t total, int k);

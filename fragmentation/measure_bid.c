@@ -46,7 +46,8 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 		const struct fr_type_class *tc = &t->classes[i];
 		const struct fr_class *c = &m->w->classes[m->index[i]];
 
-		if (!tc->accepted || c->kind == ST_KIND_MIG)
+		if (!tc->accepted || c->kind == ST_KIND_MIG ||
+		    (c->kind == ST_KIND_SHARE && t->alloc_mib == 0))
 			continue;
 		size[m->index[i]] = (uint8_t)(
 			c->kind == ST_KIND_WHOLE
@@ -198,6 +199,12 @@ void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
 		}
 		fr_bid_step_end(m->bid);
 	}
+}
+
+void fr_measure_price_publish(struct fr_measure *m)
+{
+	if (m->kind != FR_BID)
+		return;
 	fr_bid_publish(m->bid);
 	m->total = 0;
 	for (uint32_t id = 0; id < m->node_cap; id++) {

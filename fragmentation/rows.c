@@ -265,6 +265,7 @@ void fr_rows_clear(struct fr_measure *m)
 uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 {
 	struct fr_row_key key;
+	int32_t *row;
 	uint32_t i;
 
 	if (!g->usable)
@@ -279,10 +280,12 @@ uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 		return 0;
 	}
 	m->row_keys[m->row_count] = key;
+	row = m->rows + (size_t)m->row_count * 3 * m->stride;
+	memset(row, 0, 3 * m->stride * sizeof(*row)); /* what is behind the last class is summed up, too */
 	if (m->bid)
-		fr_bid_row_fill(m, &key, m->rows + (size_t)m->row_count * 3 * m->stride);
+		fr_bid_row_fill(m, &key, row);
 	else
-		row_fill(m, &key, m->rows + (size_t)m->row_count * 3 * m->stride);
+		row_fill(m, &key, row);
 	slots_insert(m->row_slots, m->slot_mask, &key, m->row_count);
 	return m->row_count++;
 }

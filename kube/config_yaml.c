@@ -40,7 +40,7 @@ static bool is_null(const yaml_node_t *n)
 /* "<path>.<name>" or "<name>". */
 static const char *field_name(char buf[FIELD_CAP], const char *path, const char *name)
 {
-	snprintf(buf, FIELD_CAP, "%s%s%s", path, *path != '\0' ? "." : "", name);
+	snprintf(buf, FIELD_CAP, "%.110s%s%.40s", path, *path != '\0' ? "." : "", name);
 	return buf;
 }
 

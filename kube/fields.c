@@ -113,7 +113,7 @@ int ku_get_int(const cJSON *obj, const char *name, const char *path, int64_t min
 int ku_copy_string(const cJSON *obj, const char *name, const char *path, struct ku_arena *a,
 		   const char **ret, struct err *err)
 {
-	const char *s;
+	const char *s = "";
 	int r = ku_get_string(obj, name, path, &s, err);
 
 	if (r != 0)
@@ -151,7 +151,7 @@ int ku_get_quantity(const cJSON *obj, const char *name, const char *path, enum q
 {
 	const cJSON *v = member(obj, name);
 	char buf[KU_NUMBER_CAP];
-	const char *text;
+	const char *text = "";
 	int64_t value = 0;
 	int r = 0;
 

@@ -248,8 +248,11 @@ static int decode_gpus(const cJSON *list, struct ku_arena *a, struct st_node_spe
 		const char *name = "";
 		uint8_t i = 0;
 		size_t at = n;
-		int r = gpu != NULL ? decode_gpu(v, a, gpu, &i, &name, err) : ku_nomem(err);
+		int r;
 
+		if (gpu == NULL)
+			return ku_nomem(err);
+		r = decode_gpu(v, a, gpu, &i, &name, err);
 		for (size_t k = 0; k < n && r == 0; k++) {
 			if (index[k] == i)
 				r = err_set(err, ERR_INVALID, "index: %d is there twice", i);

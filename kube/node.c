@@ -119,7 +119,7 @@ static int check_condition(struct node *n, const cJSON *condition, size_t i,
 static int decode_readiness(struct node *n, struct st_node_spec *ret)
 {
 	const cJSON *conditions = NULL, *condition;
-	const char *deleted = NULL;
+	const char *deleted = "";
 	bool unschedulable = false;
 	size_t i = 0;
 	int r = ku_get_string(n->meta, "deletionTimestamp", "metadata.deletionTimestamp", &deleted,

@@ -65,7 +65,7 @@ static int decode_container(const cJSON *obj, bool init, struct ku_arena *a,
 			    struct st_container_spec *ret, struct err *err)
 {
 	const cJSON *resources, *requests = NULL, *limits = NULL;
-	const char *restart;
+	const char *restart = "";
 	int r;
 
 	if (!cJSON_IsObject(obj))
@@ -131,7 +131,7 @@ static int decode_metadata(const cJSON *meta, struct ku_arena *a, struct st_pod_
 			   struct err *err)
 {
 	const cJSON *annotations = NULL;
-	const char *deleted = NULL;
+	const char *deleted = "";
 	int r = ku_copy_string(meta, "uid", "metadata.uid", a, &ret->uid, err);
 
 	if (r == 0)
@@ -202,7 +202,7 @@ int ku_pod_decode(const cJSON *obj, struct ku_arena *a, struct st_pod_spec *ret,
 {
 	const cJSON *meta = NULL, *spec = NULL, *status = NULL;
 	struct st_pod_spec pod = {0};
-	const char *phase = NULL;
+	const char *phase = "";
 	int r;
 
 	if (!cJSON_IsObject(obj))
@@ -263,11 +263,11 @@ static int visit_items(const cJSON *root, const char *item_kind, const struct ku
 		return r;
 	cJSON_ArrayForEach(item, items)
 	{
-		const char *kind = item_kind;
+		const char *kind = item_kind != NULL ? item_kind : "";
 
 		if (!cJSON_IsObject(item))
 			r = ku_wrong_type(item, "item", "an object", err);
-		else if (kind == NULL)
+		else if (item_kind == NULL)
 			r = ku_get_string(item, "kind", "kind", &kind, err);
 		if (r == 0)
 			r = visit(item, kind, v, a, err);
@@ -280,7 +280,7 @@ static int visit_items(const cJSON *root, const char *item_kind, const struct ku
 
 int ku_list_decode(const cJSON *root, const struct ku_list_visitor *v, struct err *err)
 {
-	const char *kind;
+	const char *kind = "";
 	struct ku_arena *a;
 	int r;
 

@@ -15,7 +15,7 @@
 struct ku_arena;
 struct ku_arena *ku_arena_new(void); /* NULL: no memory */
 void ku_arena_free(struct ku_arena *a);
-void ku_arena_reset(struct ku_arena *a); /* forget all, keep the memory */
+void ku_arena_reset(struct ku_arena *a);               /* forget all, keep the memory */
 void *ku_arena_alloc(struct ku_arena *a, size_t size); /* zeroed, aligned; NULL: no memory */
 char *ku_arena_str(struct ku_arena *a, const char *s); /* NULL: no memory */
 
@@ -34,8 +34,7 @@ int ku_pod_decode(const cJSON *obj, struct ku_arena *a, struct st_pod_spec *ret,
 /* GPUs come from the annotation tessera.dev/inventory (version 1), else from the labels
  * nvidia.com/gpu.count, gpu.memory, gpu.product; a node with neither has none. An unreadable
  * inventory makes the node unready with the reason; a wrong label is an error. */
-int ku_node_decode(const cJSON *obj, struct ku_arena *a, struct st_node_spec *ret,
-		   struct err *err);
+int ku_node_decode(const cJSON *obj, struct ku_arena *a, struct st_node_spec *ret, struct err *err);
 
 /* A file or answer holding a v1 List, NodeList, PodList, or a single Node or Pod (what
  * `kubectl get nodes,pods -A -o json` prints): calls back for each, in order. A callback's

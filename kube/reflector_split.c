@@ -390,10 +390,9 @@ static int step(struct ku_split *s, char c, bool *ret_used, struct err *err)
 		return s->mode == KU_SPLIT_EVENTS ? open_piece(s, KU_PIECE_OBJECT, ROOT, err)
 						  : open_level(s, true, err);
 	case S_KEY_OR_END:
-		if (c == '}')
-			return close_level(s, c, err);
-		/* fall through */
 	case S_KEY:
+		if (c == '}' && s->state == S_KEY_OR_END)
+			return close_level(s, c, err);
 		return c == '"' ? start_key(s, err) : bad("not a key", err);
 	case S_COLON:
 	case S_COLON_SKIP:
@@ -405,10 +404,9 @@ static int step(struct ku_split *s, char c, bool *ret_used, struct err *err)
 			s->state = S_VALUE;
 		return s->state == S_VALUE && s->piece_depth > 0 ? emit(s, ":", 1, err) : 0;
 	case S_VALUE_OR_END:
-		if (c == ']')
-			return close_level(s, c, err);
-		/* fall through */
 	case S_VALUE:
+		if (c == ']' && s->state == S_VALUE_OR_END)
+			return close_level(s, c, err);
 		return start_value(s, c, ret_used, err);
 	case S_NEXT:
 		return next_member(s, c, err);

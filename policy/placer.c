@@ -137,6 +137,7 @@ int po_placer_sync(struct po_placer *p)
 	if (!p->priced) {
 		p->priced = true;
 		fr_measure_price_steps(p->measure, PO_PRICE_STEPS_START);
+		fr_measure_price_publish(p->measure);
 		p->generation++;
 	}
 	return 0;
@@ -152,7 +153,11 @@ int po_placer_reprice(struct po_placer *p, struct err *err)
 {
 	if (po_placer_sync(p) < 0)
 		return err_set(err, ERR_NOMEM, "prices: out of memory");
-	fr_measure_price_steps(p->measure, PO_PRICE_STEPS);
+	fr_measure_price_steps(p->measure, 1);
+	if (++p->price_steps < PO_PRICE_PUBLISH)
+		return 0;
+	p->price_steps = 0;
+	fr_measure_price_publish(p->measure);
 	p->generation++;
 	return 0;
 }

@@ -55,7 +55,8 @@ int po_placer_learn(struct po_placer *p, const struct st_request *req, struct er
 /* A pod arrived, placed or not: says when the prices of bid-price are due. True = the caller runs
  * po_placer_reprice() before the next ask, or when it has time. Always false for other policies. */
 bool po_placer_arrival(struct po_placer *p);
-/* A round of the price search on the present state; drops all cached scores. ERR_NOMEM. */
+/* A step of the price search on the present state; now and then the prices found are put in use,
+ * which drops all cached scores. ERR_NOMEM. */
 int po_placer_reprice(struct po_placer *p, struct err *err);
 /* Makes the workload from what was learned. ERR_NOMEM: the old one stays. */
 int po_placer_rebuild(struct po_placer *p, struct err *err);

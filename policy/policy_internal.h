@@ -10,10 +10,10 @@
 /* Counts are halved beyond this, so that the estimate follows a changing mix. */
 #define PO_LEARN_WINDOW 20000
 
-/* Price steps: at the start, and every so many arrivals. */
+/* Price steps: at the start; then one every few arrivals, and scores change after so many steps. */
 #define PO_PRICE_STEPS_START 1500
-#define PO_PRICE_STEPS 2
-#define PO_PRICE_ARRIVALS 4
+#define PO_PRICE_ARRIVALS 2
+#define PO_PRICE_PUBLISH 10
 
 /* A request, packed without padding or container names: the key of its shape. */
 #define PO_KEY_MAX 1024
@@ -48,6 +48,7 @@ struct po_placer {
 	uint64_t generation;
 	int64_t learned; /* since the last rebuild */
 	uint64_t arrivals;
+	uint32_t price_steps; /* since the last publication */
 	bool priced;     /* the search at the start was run for this workload */
 	struct po_shape *shapes;
 	uint64_t tick;

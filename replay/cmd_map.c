@@ -19,7 +19,7 @@ struct mode_look {
 };
 
 static const struct mode_look looks[] = {
-	{"free", ' ', "90"},       {"time-slicing", 'T', "36"}, {"sm-sharing", 'S', "33"},
+	{"free", ' ', "90"},      {"time-slicing", 'T', "36"}, {"sm-sharing", 'S', "33"},
 	{"exclusive", 'W', "35"}, {"mig", 'M', "32"},
 };
 
@@ -108,8 +108,7 @@ static void print_node(const cJSON *n, bool color)
 		product += 7;
 	printf("%-*.*s %-*.*s ", NAME_WIDTH, NAME_WIDTH, text_of(n, "name"), PRODUCT_WIDTH,
 	       PRODUCT_WIDTH, product);
-	cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(n, "gpus"))
-		print_gpu(g, color);
+	cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(n, "gpus")) print_gpu(g, color);
 	if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(n, "ready")))
 		printf(" not ready: %s", text_of(n, "why"));
 	if (number_of(n, "fences") > 0)
@@ -137,9 +136,9 @@ static void print_map(const cJSON *root, int64_t rows)
 	printf("\nT time-slicing  S sm-sharing  W whole  M MIG (digits: compute slices)  ! unhealthy or "
 	       "foreign\n%.0f GPUs: %.0f idle, %.0f time-slicing, %.0f sm-sharing, %.0f whole, %.0f MIG; "
 	       "%.0f pods; %.1f %% of GPU memory booked\n",
-	       number_of(totals, "gpus"), number_of(modes, "free"), number_of(modes, "time-slicing"),
-	       number_of(modes, "sm-sharing"), number_of(modes, "exclusive"), number_of(modes, "mig"),
-	       number_of(totals, "pods"),
+	       number_of(totals, "gpus"), number_of(modes, "free"),
+	       number_of(modes, "time-slicing"), number_of(modes, "sm-sharing"),
+	       number_of(modes, "exclusive"), number_of(modes, "mig"), number_of(totals, "pods"),
 	       alloc > 0 ? 100 * number_of(totals, "booked_mib") / alloc : 0);
 }
 

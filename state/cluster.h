@@ -31,8 +31,10 @@ struct st_gpu {
 	int32_t mem_mib;      /* as the driver reports */
 	int32_t alloc_mib;    /* allocatable: mem_mib minus the reserve */
 	int32_t free_mib;     /* allocatable minus the sum of requests; 0 while exclusive.
-			       * MIG: alloc_mib * free units / units */
-	int32_t compute_left_nano; /* ST_NANO minus the compute shares given */
+			       * MIG: alloc_mib * free units / units.
+			       * Negative only where mem_mib shrank below what is booked. */
+	int32_t compute_left_nano; /* ST_NANO minus the compute shares given, which count in
+				    * sm-sharing only */
 	int64_t limit_mib;    /* sum of limits */
 	const struct st_mig_geometry *mig; /* not NULL exactly in mode MIG; owned by the cluster */
 	uint64_t mig_placed;  /* all instances, foreign ones included */
@@ -73,9 +75,9 @@ enum st_pod_state {
 };
 
 enum st_pod_event {
-	ST_EVENT_ACCEPTED, /* BINDING -> BOUND */
+	ST_EVENT_ACCEPTED, /* BINDING -> BOUND; BOUND and OBSERVED stay */
 	ST_EVENT_OBSERVED, /* any -> OBSERVED */
-	ST_EVENT_FAILED,   /* BINDING -> released */
+	ST_EVENT_FAILED,   /* BINDING -> released; ERR_CONFLICT later */
 	ST_EVENT_GONE,     /* any -> released */
 };
 
@@ -113,10 +115,12 @@ struct strpool *st_cluster_products(const struct st_cluster *c);
 /* Adds the node or brings it up to date; allocations on it stay booked, matched by UUID. A GPU that
  * is no longer reported but is held stays, as ST_TAKEN_GONE. A node that is described as before is
  * left alone: its version does not move. ret_id may be NULL.
- * ERR_INVALID: no name, too many GPUs, memory < 1, duplicate UUID, impossible MIG report. */
+ * ERR_INVALID: no name, too many GPUs, memory < 1, duplicate UUID, impossible MIG report.
+ * ERR_EXISTS: the rank given for a new node is another's. ERR_NOMEM. */
 int st_cluster_node_put(struct st_cluster *c, const struct st_node_spec *spec, uint32_t *ret_id,
 			struct err *err);
-/* The node gets nothing new; what pods hold on it stays until they are gone. ERR_NOT_FOUND. */
+/* The node gets nothing new; what pods hold on it stays until they are gone. ERR_NOT_FOUND, also
+ * where it was removed before. */
 int st_cluster_node_remove(struct st_cluster *c, const char *name, struct err *err);
 uint32_t st_cluster_node_find(const struct st_cluster *c, const char *name, size_t len); /* ST_NONE */
 const struct st_node *st_cluster_node(const struct st_cluster *c, uint32_t id);
@@ -135,8 +139,8 @@ uint32_t st_cluster_log_at(const struct st_cluster *c, uint64_t i);
  * in words. Checks all grants together. CPU, host memory and pod count too, where check_host. */
 int st_cluster_can_book(const struct st_cluster *c, const struct st_pod_ident *pod,
 			const struct st_decision *d, bool check_host, struct err *err);
-/* Books a decision made on this very state: the pod is BINDING. Errors of st_cluster_can_book();
- * ERR_EXISTS when the UID holds something; ERR_NOMEM. */
+/* Books a decision made on this very state: the pod is BINDING. Errors of st_cluster_can_book()
+ * without check_host; ERR_EXISTS when the UID is known; ERR_INVALID without a UID; ERR_NOMEM. */
 int st_cluster_reserve(struct st_cluster *c, const struct st_pod_ident *pod,
 		       const struct st_decision *d, struct err *err);
 /* Takes in a pod that an API object says is bound, with the allocation read from it: OBSERVED.
@@ -145,13 +149,20 @@ int st_cluster_reserve(struct st_cluster *c, const struct st_pod_ident *pod,
  * - d NULL and whole_gpus = 0: a pod without GPU, host resources only.
  * - d NULL and whole_gpus > 0: a device plugin's pod; that many idle GPUs (lowest index first) are
  *   taken for it, and the node is fenced where there are fewer.
- * - a decision that cannot be booked (GPU unknown, bound broken) fences the node: 0 is returned and
- *   *ret_fenced is true. why says it in words for an event. */
+ * - a decision that cannot be booked (GPU unknown, more than all memory or compute, two modes,
+ *   overlapping instances) fences the node: 0 is returned and *ret_fenced is true. why says it in
+ *   words for an event. The fence ends by itself when room for it appears; until then the pod has
+ *   no grants. Bounds that a pod may break without a GPU being given twice (limits, clients, a GPU
+ *   or node in trouble) do not fence.
+ * Known allocations go before assumed ones: a plugin's pod is dealt other GPUs where one comes to
+ * light as another pod's, and those that the node reports as taken by "pod <ns>/<name>" first.
+ * ERR_INVALID without a UID, ERR_NOT_FOUND without the node, ERR_NOMEM: nothing changed. */
 int st_cluster_observe(struct st_cluster *c, const struct st_pod_ident *pod, uint32_t node,
 		       const struct st_decision *d, uint32_t whole_gpus, bool *ret_fenced,
 		       struct err *why);
 /* A bound pod whose allocation cannot be read: nothing new on its node until the pod is gone or
- * observed with a readable one. */
+ * observed with a readable one. What it held is no longer booked; host resources still are.
+ * Errors of st_cluster_observe(). */
 int st_cluster_fence(struct st_cluster *c, const struct st_pod_ident *pod, uint32_t node,
 		     struct err *err);
 /* The only mover of pod states. ERR_NOT_FOUND, ERR_CONFLICT (move not in the table). After FAILED
@@ -190,7 +201,8 @@ bool st_gpu_fits_share(const struct st_config *cfg, const struct st_gpu *g, enum
 		       int32_t request_mib, int32_t limit_mib, int32_t compute_nano);
 
 /* Does a product expression ("" = any, alternatives by '|', empty ones ignored) accept the name? An
- * unknown product (NULL) is accepted by "" only. */
+ * unknown product (NULL) is accepted by "" only. Blank and dash are the same: drivers and labels
+ * write one product either way. */
 bool st_product_accepts(const char *expr, const char *product);
 
 #endif

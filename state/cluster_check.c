@@ -61,9 +61,8 @@ static int count_gpu(const struct node_slot *n, uint8_t gpu, struct count *k, st
 			const struct st_grant *gr = &p->pub.grants[j];
 
 			for (uint8_t i = 0; i < gr->count; i++) {
-				int r = gr->gpu[i] == gpu
-						? count_grant(n, &p->pub, gr, i, k, err)
-						: 0;
+				int r = gr->gpu[i] == gpu ? count_grant(n, &p->pub, gr, i, k, err)
+							  : 0;
 
 				if (r < 0)
 					return r;
@@ -84,8 +83,8 @@ static int check_mig(const struct st_gpu *g, uint8_t gpu, const struct count *k,
 		uint64_t bit = st_mig_bit(g->mig, k->instance[i].profile, k->instance[i].start);
 
 		if (bit == 0 || (booked & bit) != 0)
-			return FAIL(err, "GPU %u: instance of profile %d at %d twice or nowhere", gpu,
-				    k->instance[i].profile, k->instance[i].start);
+			return FAIL(err, "GPU %u: instance of profile %d at %d twice or nowhere",
+				    gpu, k->instance[i].profile, k->instance[i].start);
 		booked |= bit;
 	}
 	if ((booked & g->mig_foreign) != 0 || (booked | g->mig_foreign) != g->mig_placed)
@@ -103,7 +102,8 @@ static int check_mig(const struct st_gpu *g, uint8_t gpu, const struct count *k,
 			    (unsigned long long)g->mig_placed);
 	for (int u = 0; u < g->mig->units_total; u++)
 		free_units += unit_used[u] == 0;
-	if (g->free_mib != (int64_t)g->alloc_mib * free_units / g->mig->units_total)
+	if (g->mig->units_total == 0 ||
+	    g->free_mib != (int64_t)g->alloc_mib * free_units / g->mig->units_total)
 		return FAIL(err, "GPU %u: free %d MiB with %d of %u units free", gpu, g->free_mib,
 			    free_units, g->mig->units_total);
 	return 0;
@@ -233,8 +233,7 @@ static int check_pods(const struct st_cluster *c, const struct node_slot *n, str
 	    n->pub.mem_left_mib != n->pub.mem_mib - mem)
 		return FAIL(err, "%lld milli-CPU and %lld MiB left, recounted %lld and %lld",
 			    (long long)n->pub.cpu_left_milli, (long long)n->pub.mem_left_mib,
-			    (long long)(n->pub.cpu_milli - cpu),
-			    (long long)(n->pub.mem_mib - mem));
+			    (long long)(n->pub.cpu_milli - cpu), (long long)(n->pub.mem_mib - mem));
 	return 0;
 }
 
@@ -244,8 +243,7 @@ static int check_node(const struct st_cluster *c, const struct node_slot *n, str
 	int r = 0;
 
 	HASH_FIND(hh_rank, c->by_rank, &n->pub.rank, sizeof(n->pub.rank), ranked);
-	if (ranked != n ||
-	    st_cluster_node_find(c, n->pub.name, strlen(n->pub.name)) != n->pub.id)
+	if (ranked != n || st_cluster_node_find(c, n->pub.name, strlen(n->pub.name)) != n->pub.id)
 		r = FAIL(err, "not found by its name or its rank %u", n->pub.rank);
 	if (r == 0 && (n->pub.version == 0 || n->pub.gpu_count > ST_GPUS_MAX))
 		r = FAIL(err, "version %u, %u GPUs", n->pub.version, n->pub.gpu_count);

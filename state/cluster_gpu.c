@@ -83,9 +83,9 @@ void st_gpu_derive(struct st_gpu *g, struct gpu_slot *s)
 	if (g->mode == ST_MODE_EXCLUSIVE)
 		g->free_mib = 0;
 	else if (g->mode == ST_MODE_MIG)
-		g->free_mib = (int32_t)arith_mul_div_floor(
-			g->alloc_mib, st_mig_units_free(g->mig, g->mig_placed),
-			g->mig->units_total);
+		g->free_mib = (int32_t)arith_mul_div_floor(g->alloc_mib,
+							   st_mig_units_free(g->mig, g->mig_placed),
+							   g->mig->units_total);
 	else
 		g->free_mib = g->alloc_mib - b->request_mib;
 	if (g->free_mib >= 0)
@@ -127,17 +127,17 @@ static int share_bounds(const struct trial *t, uint8_t gpu, const struct st_gran
 	const struct st_gpu *g = &t->n->pub.gpus[gpu];
 	const struct gpu_book *b = &t->books[gpu];
 	int64_t bound = (int64_t)g->alloc_mib * t->cfg->overcommit_permille / 1000;
+	int64_t limits = b->limit_mib + gr->limit_mib;
 
 	if ((int64_t)b->request_mib + gr->request_mib > g->alloc_mib)
-		return err_set(t->err, ERR_NO_ROOM, "GPU %u (%s) has %d of %d MiB free, %d asked for",
-			       gpu, g->uuid, g->alloc_mib - b->request_mib, g->alloc_mib,
-			       gr->request_mib);
-	if (gr->mode == ST_MODE_SM_SHARING &&
-	    (int64_t)b->compute_nano + gr->compute_nano > ST_NANO)
 		return err_set(t->err, ERR_NO_ROOM,
-			       "GPU %u (%s) has %d of 1000 thousandths of compute left, %d asked for",
-			       gpu, g->uuid, (ST_NANO - b->compute_nano) / 1000000,
-			       gr->compute_nano / 1000000);
+			       "GPU %u (%s) has %d of %d MiB free, %d asked for", gpu, g->uuid,
+			       g->alloc_mib - b->request_mib, g->alloc_mib, gr->request_mib);
+	if (gr->mode == ST_MODE_SM_SHARING && (int64_t)b->compute_nano + gr->compute_nano > ST_NANO)
+		return err_set(
+			t->err, ERR_NO_ROOM,
+			"GPU %u (%s) has %d of 1000 thousandths of compute left, %d asked for", gpu,
+			g->uuid, (ST_NANO - b->compute_nano) / 1000000, gr->compute_nano / 1000000);
 	if (b->clients == UINT16_MAX || b->holders == UINT16_MAX)
 		return err_set(t->err, ERR_NO_ROOM, "GPU %u (%s) has %u clients", gpu, g->uuid,
 			       b->clients);
@@ -146,10 +146,10 @@ static int share_bounds(const struct trial *t, uint8_t gpu, const struct st_gran
 	if (gr->limit_mib < gr->request_mib)
 		return err_set(t->err, ERR_CONFLICT, "limit of %d MiB below the request of %d",
 			       gr->limit_mib, gr->request_mib);
-	if (b->limit_mib + gr->limit_mib > bound)
+	if (limits > bound)
 		return err_set(t->err, ERR_NO_ROOM,
 			       "GPU %u (%s): limits of %lld MiB in all, at most %lld", gpu, g->uuid,
-			       (long long)(b->limit_mib + gr->limit_mib), (long long)bound);
+			       (long long)limits, (long long)bound);
 	if (b->clients >= t->cfg->clients_max)
 		return err_set(t->err, ERR_NO_ROOM, "GPU %u (%s) has %u clients, at most %d", gpu,
 			       g->uuid, b->clients, t->cfg->clients_max);
@@ -224,7 +224,8 @@ static int mig_try(const struct trial *t, uint8_t gpu, const struct st_grant *gr
 static int grant_shape(const struct st_grant *gr, struct err *err)
 {
 	if (gr->count < 1 || gr->count > ST_GPUS_MAX)
-		return err_set(err, ERR_CONFLICT, "container %s: %u GPUs", gr->container, gr->count);
+		return err_set(err, ERR_CONFLICT, "container %s: %u GPUs", gr->container,
+			       gr->count);
 	if (gr->kind == ST_KIND_WHOLE || gr->kind == ST_KIND_MIG)
 		return 0;
 	if (gr->kind != ST_KIND_SHARE ||
@@ -358,6 +359,5 @@ bool st_gpu_fits_share(const struct st_config *cfg, const struct st_gpu *g, enum
 	return st_gpu_accepts_mode(g, mode) && request_mib >= 1 && limit_mib >= request_mib &&
 	       request_mib <= g->free_mib && g->clients < cfg->clients_max &&
 	       (mode != ST_MODE_SM_SHARING || compute_nano <= g->compute_left_nano) &&
-	       g->limit_mib + limit_mib <=
-		       (int64_t)g->alloc_mib * cfg->overcommit_permille / 1000;
+	       g->limit_mib + limit_mib <= (int64_t)g->alloc_mib * cfg->overcommit_permille / 1000;
 }

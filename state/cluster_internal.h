@@ -16,27 +16,27 @@
 
 /* What the pods of a node hold of one GPU. */
 struct gpu_book {
-	int32_t request_mib;  /* of shares */
-	int32_t compute_nano; /* of shares, in sm-sharing only */
-	int64_t limit_mib;    /* of shares */
-	uint64_t mig;         /* instances, under mig_geometry */
+	int32_t request_mib;                        /* of shares */
+	int32_t compute_nano;                       /* of shares, in sm-sharing only */
+	int64_t limit_mib;                          /* of shares */
+	uint64_t mig;                               /* instances, under mig_geometry */
 	const struct st_mig_geometry *mig_geometry; /* set with the first instance */
-	uint16_t holders;     /* grants on it; an instance each for MIG */
+	uint16_t holders;                           /* grants on it; an instance each for MIG */
 	uint16_t clients;
 	uint16_t memory_bound;
-	uint8_t mode;         /* ST_MODE_FREE exactly where holders is 0 */
+	uint8_t mode; /* ST_MODE_FREE exactly where holders is 0 */
 };
 
 /* What the node says about one GPU. */
 struct gpu_report {
 	const struct st_mig_geometry *geometry; /* usable with MIG on; NULL = unknown */
-	uint64_t instances;   /* present, under geometry */
-	char *foreign;        /* NULL, or who holds it */
+	uint64_t instances;                     /* present, under geometry */
+	char *foreign;                          /* NULL, or who holds it */
 	bool gone;
 	bool unhealthy;
 	bool mig_enabled;
-	bool mig_unknown;     /* an instance is present whose place the geometry does not know */
-	bool shrunk;          /* memory fell below what is booked: free_mib may be negative */
+	bool mig_unknown; /* an instance is present whose place the geometry does not know */
+	bool shrunk;      /* memory fell below what is booked: free_mib may be negative */
 };
 
 struct gpu_slot {
@@ -46,25 +46,25 @@ struct gpu_slot {
 
 struct pod_slot {
 	struct st_pod pub;
-	UT_hash_handle hh;           /* in st_cluster.pods, key uid, in the order they came */
+	UT_hash_handle hh;            /* in st_cluster.pods, key uid, in the order they came */
 	struct pod_slot *prev, *next; /* on the node, in the order they came */
-	struct st_grant *more;       /* grants when they outgrew the tail, else NULL */
-	uint32_t whole_gpus;         /* of a foreign pod */
-	uint8_t stored;              /* grants stored; fenced: what it wants, else what it holds */
-	uint8_t tail_cap;            /* grants that fit in the tail */
-	struct st_grant tail[];      /* then the strings */
+	struct st_grant *more;        /* grants when they outgrew the tail, else NULL */
+	uint32_t whole_gpus;          /* of a foreign pod */
+	uint8_t stored;               /* grants stored; fenced: what it wants, else what it holds */
+	uint8_t tail_cap;             /* grants that fit in the tail */
+	struct st_grant tail[];       /* then the strings */
 };
 
 struct node_slot {
 	struct st_node pub;
-	UT_hash_handle hh;           /* in st_cluster.by_name */
-	UT_hash_handle hh_rank;      /* in st_cluster.by_rank */
+	UT_hash_handle hh;      /* in st_cluster.by_name */
+	UT_hash_handle hh_rank; /* in st_cluster.by_rank */
 	struct pod_slot *first, *last;
 	uint32_t pod_count;
-	uint32_t assumed;            /* foreign pods that hold assumed GPUs */
+	uint32_t assumed; /* foreign pods that hold assumed GPUs */
 	int64_t cpu_used, mem_used;
-	struct gpu_slot *gpus;       /* pub.gpu_count of them */
-	void *block;                 /* the memory of gpus, pub.gpus and their strings */
+	struct gpu_slot *gpus; /* pub.gpu_count of them */
+	void *block;           /* the memory of gpus, pub.gpus and their strings */
 };
 
 struct geometry_slot {
@@ -74,10 +74,7 @@ struct geometry_slot {
 
 /* Which built-in geometry a product of that memory has. */
 struct product_slot {
-	struct product_key {
-		uint32_t product;
-		int32_t mem_mib;
-	} key;
+	uint64_t key; /* product id and MiB */
 	const struct st_mig_geometry *geometry;
 	UT_hash_handle hh;
 };
@@ -91,7 +88,7 @@ struct st_cluster {
 	struct pod_slot *pods;
 	struct geometry_slot *geometries;
 	struct product_slot *product_geometries;
-	uint32_t *log;               /* a ring, log_cap a power of two */
+	uint32_t *log; /* a ring, log_cap a power of two */
 	uint64_t log_cap, log_begin, log_end;
 };
 

@@ -11,8 +11,8 @@
 struct plan_gpu {
 	const struct st_gpu_spec *spec; /* NULL: no longer reported */
 	const char *uuid;
-	int old;                        /* index in the present array, -1 = new */
-	struct gpu_report report;       /* foreign: still the description's string */
+	int old;                  /* index in the present array, -1 = new */
+	struct gpu_report report; /* foreign: still the description's string */
 };
 
 struct plan {
@@ -104,7 +104,7 @@ static int geometry_intern(struct st_cluster *c, const struct st_mig_geometry *f
 static int geometry_builtin(struct st_cluster *c, uint32_t product, int32_t mem_mib,
 			    const struct st_mig_geometry **ret, struct err *err)
 {
-	const struct product_key key = {.product = product, .mem_mib = mem_mib};
+	const uint64_t key = (uint64_t)product << 32 | (uint32_t)mem_mib;
 	struct product_slot *s;
 
 	*ret = NULL;
@@ -297,17 +297,16 @@ static bool unchanged(const struct node_slot *n, const struct st_node_spec *spec
 	for (uint8_t i = 0; i < p->count; i++) {
 		int old = p->gpus[i].old;
 
-		if (old < 0 ||
-		    !gpu_unchanged(&n->pub.gpus[old], &n->gpus[old].report, &p->gpus[i]))
+		if (old < 0 || !gpu_unchanged(&n->pub.gpus[old], &n->gpus[old].report, &p->gpus[i]))
 			return false;
 		matched++;
 	}
 	/* What the plan would let vanish is gone already. */
 	for (uint8_t i = 0; i < n->pub.gpu_count; i++)
-		matched = (uint8_t)(matched + (n->gpus[i].report.gone &&
-					       spec_find(p, spec->gpu_count,
-							 n->pub.gpus[i].uuid) < 0 &&
-					       st_node_pinned(n) >> i == 0));
+		matched = (uint8_t)(matched +
+				    (n->gpus[i].report.gone &&
+				     spec_find(p, spec->gpu_count, n->pub.gpus[i].uuid) < 0 &&
+				     st_node_pinned(n) >> i == 0));
 	return matched == n->pub.gpu_count;
 }
 
@@ -390,8 +389,7 @@ static void gpu_commit(const struct st_cluster *c, const struct node_slot *n,
 	s->report.foreign = NULL;
 	if (pg->spec != NULL) {
 		g->mem_mib = pg->spec->mem_mib;
-		g->alloc_mib =
-			(int32_t)arith_max((int64_t)g->mem_mib - c->cfg.reserve_mib, 0);
+		g->alloc_mib = (int32_t)arith_max((int64_t)g->mem_mib - c->cfg.reserve_mib, 0);
 		if (pg->spec->foreign != NULL)
 			s->report.foreign = block_string(b, pg->spec->foreign);
 	}

@@ -57,8 +57,8 @@ static int book_wanted(struct st_cluster *c, struct node_slot *n, struct pod_slo
 	int r = p->pub.foreign ? assume(n, p, err) : 0;
 
 	if (r == 0)
-		r = st_grants_try(c, n, st_pod_grants(p), p->stored, p->pub.memory_bound, BOOK_OBSERVED,
-				  books, err);
+		r = st_grants_try(c, n, st_pod_grants(p), p->stored, p->pub.memory_bound,
+				  BOOK_OBSERVED, books, err);
 	if (r < 0)
 		return r;
 	st_books_commit(n, books);

@@ -10,7 +10,7 @@ enum { MOVE_NEVER = -1, MOVE_RELEASED = -2 };
 
 /* The reply to a bind may come after the watch told of it, and twice; a reply that says "failed"
  * changes nothing that was accepted or seen. */
-static const int8_t moves[ST_POD_STATE_COUNT][ST_EVENT_GONE + 1] = {
+static const int moves[ST_POD_STATE_COUNT][ST_EVENT_GONE + 1] = {
 	[ST_POD_BINDING] = {[ST_EVENT_ACCEPTED] = ST_POD_BOUND,
 			    [ST_EVENT_OBSERVED] = ST_POD_OBSERVED,
 			    [ST_EVENT_FAILED] = MOVE_RELEASED,
@@ -26,7 +26,8 @@ static const int8_t moves[ST_POD_STATE_COUNT][ST_EVENT_GONE + 1] = {
 };
 
 static const char *const state_names[ST_POD_STATE_COUNT] = {"binding", "bound", "observed"};
-static const char *const event_names[ST_EVENT_GONE + 1] = {"accepted", "observed", "failed", "gone"};
+static const char *const event_names[ST_EVENT_GONE + 1] = {"accepted", "observed", "failed",
+							   "gone"};
 
 /* ---- records ---- */
 
@@ -190,13 +191,14 @@ void st_node_after_release(struct st_cluster *c, struct node_slot *n)
 static int host_fits(const struct st_node *n, const struct st_pod_ident *pod, struct err *err)
 {
 	if (pod->cpu_milli > 0 && pod->cpu_milli > n->cpu_left_milli)
-		return err_set(err, ERR_NO_ROOM, "node %s has %lld of %lld milli-CPU left, %lld asked for",
-			       n->name, (long long)n->cpu_left_milli, (long long)n->cpu_milli,
+		return err_set(err, ERR_NO_ROOM,
+			       "node %s has %lld of %lld milli-CPU left, %lld asked for", n->name,
+			       (long long)n->cpu_left_milli, (long long)n->cpu_milli,
 			       (long long)pod->cpu_milli);
 	if (pod->mem_mib > 0 && pod->mem_mib > n->mem_left_mib)
 		return err_set(err, ERR_NO_ROOM,
-			       "node %s has %lld of %lld MiB host memory left, %lld asked for", n->name,
-			       (long long)n->mem_left_mib, (long long)n->mem_mib,
+			       "node %s has %lld of %lld MiB host memory left, %lld asked for",
+			       n->name, (long long)n->mem_left_mib, (long long)n->mem_mib,
 			       (long long)pod->mem_mib);
 	if (n->pods_max > 0 && n->pods >= n->pods_max)
 		return err_set(err, ERR_NO_ROOM, "node %s has %d of at most %d pods", n->name,

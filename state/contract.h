@@ -14,9 +14,9 @@
 #include "state/spec.h"
 
 struct st_contract_options {
-	const char *prefix;  /* NULL: "nvidia.com/container." */
-	bool hami;           /* understand nvidia.com/gpumem, gpumem-percentage, gpucores */
-	bool cdi;            /* write devices as k8s.device-plugin.nvidia.com/gpu=GPU-... */
+	const char *prefix; /* NULL: "nvidia.com/container." */
+	bool hami;          /* understand nvidia.com/gpumem, gpumem-percentage, gpucores */
+	bool cdi;           /* write devices as k8s.device-plugin.nvidia.com/gpu=GPU-... */
 };
 
 /* Things worth telling the user that are no reason to refuse. */

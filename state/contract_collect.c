@@ -85,23 +85,25 @@ static int parse_amount(struct parse *p, const struct slot *s, struct amount *a,
 	return 0;
 }
 
-static int slot_get(struct parse *p, size_t container, struct slot **ret)
+/* The container's slot, made on first sight; NULL and the error (ERR_RANGE) when there are too many. */
+static struct slot *slot_get(struct parse *p, size_t container)
 {
-	const char *name = p->pod->containers[container].name;
 	size_t i = 0;
 
 	while (i < p->slot_count && p->slots[i].container < container)
 		i++;
 	if (i == p->slot_count || p->slots[i].container != container) {
-		if (p->slot_count == ST_ITEMS_MAX)
-			return err_set(p->err, ERR_RANGE, "more than %d containers ask for a GPU",
-				       ST_ITEMS_MAX);
+		if (p->slot_count == ST_ITEMS_MAX) {
+			err_set(p->err, ERR_RANGE, "more than %d containers ask for a GPU",
+				ST_ITEMS_MAX);
+			return NULL;
+		}
 		memmove(&p->slots[i + 1], &p->slots[i], (p->slot_count - i) * sizeof(p->slots[0]));
-		p->slots[i] = (struct slot){.container = container, .name = name};
+		p->slots[i] = (struct slot){.container = container,
+					    .name = p->pod->containers[container].name};
 		p->slot_count++;
 	}
-	*ret = &p->slots[i];
-	return 0;
+	return &p->slots[i];
 }
 
 static int collect_container_key(struct parse *p, const struct st_kv *kv,
@@ -110,7 +112,6 @@ static int collect_container_key(struct parse *p, const struct st_kv *kv,
 	struct contract_shown name;
 	struct slot *slot;
 	size_t container;
-	int r;
 
 	if (k->field < 0) {
 		contract_warn(p, kv->key, kv->value, "has no effect: there is no such key");
@@ -133,10 +134,11 @@ static int collect_container_key(struct parse *p, const struct st_kv *kv,
 		return contract_bad(p, ERR_INVALID, kv->key, kv->value,
 				    "is for container \"%s\", which the pod does not have",
 				    name.text);
-	r = slot_get(p, container, &slot);
-	if (r == 0)
-		slot->kv[k->field] = kv;
-	return r;
+	slot = slot_get(p, container);
+	if (slot == NULL)
+		return ERR_RANGE;
+	slot->kv[k->field] = kv;
+	return 0;
 }
 
 static int collect_annotations(struct parse *p)
@@ -189,9 +191,9 @@ static int collect_resource(struct parse *p, size_t container, const struct st_k
 					    : 100);
 	if (r != 0 || (a.n == 0 && !whole))
 		return r;
-	r = slot_get(p, container, &slot);
-	if (r != 0)
-		return r;
+	slot = slot_get(p, container);
+	if (slot == NULL)
+		return ERR_RANGE;
 	if (mig && slot->mig.name != NULL && strcmp(slot->mig.name, a.name) != 0)
 		return contract_bad_amount(p, ERR_INVALID, slot, &a,
 					   "beside another MIG profile: one profile a container");
@@ -248,10 +250,11 @@ static int collect_target(struct parse *p)
 	if (p->target == n || p->pod->containers[p->target].name == NULL)
 		return contract_bad(p, ERR_INVALID, contract_pod_keys[r], v[r],
 				    "is for no container: the pod has none");
-	r = slot_get(p, p->target, &slot);
-	if (r == 0)
-		slot->has_target_keys = true;
-	return r;
+	slot = slot_get(p, p->target);
+	if (slot == NULL)
+		return ERR_RANGE;
+	slot->has_target_keys = true;
+	return 0;
 }
 
 int contract_collect(struct parse *p)

@@ -288,7 +288,6 @@ static int collect_entry(struct decoder *x, struct piece entry, unsigned *ret_fi
 	if (r == 0)
 		r = find_container(x, (struct piece){entry.s, ref_len}, *ret_fields, g);
 	for (int f = 0; f < CONTRACT_WRITTEN_COUNT && r == 0; f++) {
-		kv[f] = NULL;
 		if ((*ret_fields & (1U << f)) == 0)
 			continue;
 		if (contract_key_format(x->opt, (enum contract_field)f, ref, key, x->err) != 0)
@@ -334,8 +333,8 @@ static int read_grant(struct decoder *x, const struct st_kv *const kv[CONTRACT_W
  * reason given is the first cause. */
 static int read_list(struct decoder *x, const char *list, struct piece digest)
 {
-	const struct st_kv *kv[ST_ITEMS_MAX][CONTRACT_WRITTEN_COUNT];
-	unsigned fields[ST_ITEMS_MAX];
+	const struct st_kv *kv[ST_ITEMS_MAX][CONTRACT_WRITTEN_COUNT] = {{NULL}};
+	unsigned fields[ST_ITEMS_MAX] = {0};
 	char want[CONTRACT_DIGEST_LEN + 1];
 	const char *s = list[0] != '\0' ? list : NULL;
 

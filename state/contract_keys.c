@@ -208,11 +208,20 @@ bool st_contract_is_allocation_key(const char *key, const struct st_contract_opt
 	       contract_fields[k.field].extender_only;
 }
 
+/* st_kv has const strings, but these are the list's own. */
+static void free_text(const char *s)
+{
+	char *own;
+
+	memcpy(&own, &s, sizeof(own));
+	free(own);
+}
+
 void st_annotations_fini(struct st_annotations *a)
 {
 	for (size_t i = 0; i < a->count; i++) {
-		free((void *)(uintptr_t)a->kv[i].key);
-		free((void *)(uintptr_t)a->kv[i].value);
+		free_text(a->kv[i].key);
+		free_text(a->kv[i].value);
 	}
 	free(a->kv);
 	*a = (struct st_annotations){0};

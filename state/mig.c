@@ -25,10 +25,10 @@ static uint64_t profile_mask(const struct st_mig_profile *p)
 
 /* What the placed instances use. */
 struct usage {
-	uint32_t units;  /* one bit a memory unit */
-	int compute;     /* slices */
-	int media;       /* instances with +me or +me.all */
-	bool overlap;    /* two instances on one unit */
+	uint32_t units; /* one bit a memory unit */
+	int compute;    /* slices */
+	int media;      /* instances with +me or +me.all */
+	bool overlap;   /* two instances on one unit */
 };
 
 static void usage_add(struct usage *u, const struct st_mig_profile *p, uint64_t placed)
@@ -286,7 +286,8 @@ static bool label_parse(const char *s, struct label *ret)
 	while (*s != '\0') {
 		const char *rest = NULL;
 
-		for (size_t i = 0; rest == NULL && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		for (size_t i = 0; rest == NULL && i < sizeof(suffixes) / sizeof(suffixes[0]);
+		     i++) {
 			rest = behind(s, suffixes[i].text);
 			if (rest != NULL)
 				l.attrs |= suffixes[i].attr;

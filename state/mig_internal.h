@@ -8,8 +8,8 @@
 #include "state/mig.h"
 
 struct st_mig_entry {
-	const char *product_regex; /* POSIX extended; matches both forms of a product name */
-	int32_t mem_mib;           /* of the largest profile, or its gb label as MiB */
+	const char *product_regex;       /* POSIX extended; matches both forms of a product name */
+	int32_t mem_mib;                 /* of the largest profile, or its gb label as MiB */
 	struct st_mig_geometry geometry; /* bits set */
 };
 

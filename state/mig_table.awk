@@ -39,6 +39,7 @@ BEGIN {
 	print " * where the node reports them. */"
 	print "#include \"state/mig_internal.h\""
 	print ""
+	print "/* clang-format off */"
 	print "const struct st_mig_entry st_mig_entries[] = {"
 }
 

@@ -6,6 +6,7 @@
  * where the node reports them. */
 #include "state/mig_internal.h"
 
+/* clang-format off */
 const struct st_mig_entry st_mig_entries[] = {
 	{
 		.product_regex = "^NVIDIA[- ]A30([- ]|$)",

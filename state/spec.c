@@ -25,9 +25,9 @@ static int64_t add(int64_t a, int64_t b)
 /* Source: Kubernetes, KEP-753 "sidecar containers", resource calculation of a pod. */
 void st_pod_spec_totals(const struct st_pod_spec *p, int64_t *ret_cpu_milli, int64_t *ret_mem_mib)
 {
-	int64_t cpu = 0, mem = 0;                   /* regular containers */
-	int64_t side_cpu = 0, side_mem = 0;         /* sidecars started so far */
-	int64_t init_cpu = 0, init_mem = 0;         /* largest moment of the initialisation */
+	int64_t cpu = 0, mem = 0;           /* regular containers */
+	int64_t side_cpu = 0, side_mem = 0; /* sidecars started so far */
+	int64_t init_cpu = 0, init_mem = 0; /* largest moment of the initialisation */
 
 	for (size_t i = 0; i < p->container_count; i++) {
 		const struct st_container_spec *k = &p->containers[i];

@@ -13,7 +13,7 @@ openb=../shared/traces/openb
 tmp=$(mktemp -d)
 pid=
 stop() {
-	[ -n "$pid" ] && kill "$pid" 2> /dev/null && wait "$pid" 2> /dev/null
+	[ -n "$pid" ] && kill "$pid" 2> /dev/null
 	rm -rf "$tmp"
 }
 trap stop EXIT
@@ -27,6 +27,7 @@ start_extender() {
 	"$bin/tessera-extender" --cluster deploy/demo/cluster.json --listen 127.0.0.1:0 \
 		--journal "$tmp/journal" 2> "$tmp/log" &
 	pid=$!
+	disown "$pid" # killed below on purpose: no word of it from the shell
 	url=
 	for _ in $(seq 100); do
 		url=$(sed -n 's/^listening on //p' "$tmp/log")
@@ -52,7 +53,7 @@ say "3. Every GPU of the cluster (the same as a page: $url)"
 say "4. Killed and started again: the journal brings back every allocation"
 "$bin/tessera-replay" map --extender "$url" > "$tmp/before"
 kill -9 "$pid"
-wait "$pid" 2> /dev/null || true
+while kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
 start_extender
 "$bin/tessera-replay" map --extender "$url" > "$tmp/after"
 if cmp -s "$tmp/before" "$tmp/after"; then

@@ -27,8 +27,10 @@ func TestMain(m *testing.M) {
 	}
 	fmt.Printf("seed: E2E_SEED=%d\n", seed)
 	code := m.Run()
-	if cp, err := shared(); started && err == nil {
-		cp.Stop()
+	if started {
+		if cp, err := shared(); err == nil {
+			cp.Stop()
+		}
 	}
 	os.Exit(code)
 }

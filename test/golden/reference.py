@@ -5,10 +5,11 @@
     reference.py --nodes FILE --pods FILE --order FILE --write-order SEED
 
 Reads node and pod lists in the openb CSV format and an order file, places every arrival by the
-policy (fgd, ca-fgd, bestfit, dotprod, clustering, packing; ties by rank, smallest first) and writes
-one row an arrival: step,pod,node,gpus,measure, the last one being the cluster sum of the measure
-(CA's for ca-fgd, else FGD's) after the arrival, times K. --totals prints one line of sums. --write-order makes the order file: a
-shuffle, clones up to 1.3 times the cluster's GPUs, a random rank for each node.
+policy (fgd, ca-fgd, bestfit, dotprod, clustering, packing, spread; ties by rank, smallest first)
+and writes one row an arrival: step,pod,node,gpus,measure, the last one being the cluster sum of the
+measure (CA's for ca-fgd, else FGD's) after the arrival, times K. --totals prints one line of sums.
+--write-order makes the order file: a shuffle, clones up to 1.3 times the cluster's GPUs, and a
+random rank for each node.
 
 The measure is that of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent", USENIX ATC 2023, with the workload's counts as integer weights, so
@@ -47,7 +48,7 @@ class Node:
     def __init__(self, row):
         self.name = row["sn"]
         self.rank = None
-        self.cpu = int(row["cpu_milli"])
+        self.cpu = self.cpu_all = int(row["cpu_milli"])
         self.mem = int(row["memory_mib"])
         self.left = [1000] * int(row["gpu"])
         self.model = row["model"] or ""
@@ -181,9 +182,11 @@ def by_measure(measure, node, pod):
     return best
 
 
-def best_device(node, pod):
+def device(policy, node, pod):
     if pod.count == 0:
         return []
+    if pod.shared and policy == "spread":
+        return [min((-r, i) for i, r in enumerate(node.left) if r >= pod.milli)[1]]
     if pod.shared:
         return [min((r, i) for i, r in enumerate(node.left) if r >= pod.milli)[1]]
     return idle_devices(node, pod.count)
@@ -231,7 +234,15 @@ def packing(node, pod):
     return max(100 - (sum(r for r, _ in used) * 100 // 1000) // 10, 50)
 
 
-BASELINES = {"bestfit": bestfit, "dotprod": dotprod, "clustering": clustering, "packing": packing}
+def spread(node, pod):
+    left, all_milli = sum(node.left), 1000 * len(node.left)
+    if pod.count == 0 or all_milli == 0:
+        return 1000 * node.cpu // node.cpu_all if node.cpu_all else 0
+    return trunc(Fraction((left - pod.count * pod.milli) * 1000, all_milli))
+
+
+BASELINES = {"bestfit": bestfit, "dotprod": dotprod, "clustering": clustering, "packing": packing,
+             "spread": spread}
 
 
 def read_order(path):
@@ -283,7 +294,7 @@ def replay(nodes, pods, order, policy, report):
         if not fits(node, pod):
             return None
         if policy in BASELINES:
-            return BASELINES[policy](node, pod), best_device(node, pod)
+            return BASELINES[policy](node, pod), device(policy, node, pod)
         return by_measure(measure, node, pod)
 
     for step, name in enumerate(order):

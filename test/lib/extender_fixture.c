@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "test/lib/pod_text.h"
 
 /* ---- texts ---- */
 
@@ -286,32 +287,59 @@ char *xf_cluster_json(struct xf *f)
 	return buf_take(&out);
 }
 
-/* A pod is "bound" in a running service and "observed" after a restart: the same thing here. */
-static void forget_states(char *json)
+static void dump_gpus(const struct st_node *n, struct buf *b)
 {
-	static const char from[] = "\"state\":\"observed\"", to[] = "\"state\":\"bound\"   ";
+	buf_printf(b, "%s cpu %lld mem %lld fences %u\n", n->name, (long long)n->cpu_left_milli,
+		   (long long)n->mem_left_mib, n->fences);
+	for (unsigned i = 0; i < n->gpu_count; i++) {
+		const struct st_gpu *g = &n->gpus[i];
 
-	for (char *p = json; (p = strstr(p, from)) != NULL; p += sizeof(from) - 1)
-		memcpy(p, to, sizeof(to) - 1);
-	for (char *p = json; (p = strstr(p, "\"state\":\"bound\",")) != NULL; p++)
-		p[strlen("\"state\":\"bound\"")] = ' ';
+		buf_printf(b, " %s %s free %d limit %lld clients %u compute %d mig %llx/%llx\n",
+			   g->uuid, st_mode_name((enum st_mode)g->mode), g->free_mib,
+			   (long long)g->limit_mib, g->clients, g->compute_left_nano,
+			   (unsigned long long)g->mig_placed, (unsigned long long)g->mig_foreign);
+	}
+}
+
+static int by_uid(const void *a, const void *b)
+{
+	return strcmp((*(const struct st_pod *const *)a)->uid, (*(const struct st_pod *const *)b)->uid);
+}
+
+static void dump_pod(const struct st_pod *p, struct buf *b)
+{
+	struct st_decision d = {.node = p->node, .grant_count = p->grant_count};
+	char text[1024];
+
+	if (p->grant_count > 0)
+		memcpy(d.grants, p->grants, p->grant_count * sizeof(d.grants[0]));
+	buf_printf(b, "%s %s/%s node %u priority %d cpu %lld mem %lld: %s\n", p->uid, p->ns,
+		   p->name, p->node, p->priority, (long long)p->cpu_milli, (long long)p->mem_mib,
+		   decision_text(&d, text, sizeof(text)));
+}
+
+static void dump(void *ctx, const struct st_cluster *c, struct po_placer *p)
+{
+	size_t count = st_cluster_pod_count(c), n = 0;
+	const struct st_pod **pods = calloc(count + 1, sizeof(*pods));
+
+	(void)p;
+	for (uint32_t i = 0; i < st_cluster_node_count(c); i++)
+		dump_gpus(st_cluster_node(c, i), ctx);
+	for (const struct st_pod *pod = NULL; (pod = st_cluster_pod_next(c, pod)) != NULL;)
+		pods[n++] = pod;
+	qsort(pods, n, sizeof(*pods), by_uid);
+	for (size_t i = 0; i < n; i++)
+		dump_pod(pods[i], ctx);
+	free(pods);
 }
 
 char *xf_books(struct xf *f)
 {
-	char *json = xf_cluster_json(f), *nodes;
+	struct buf b = BUF_INIT;
 
-	forget_states(json);
-	nodes = strdup(strstr(json, "\"fragmentation\""));
-	free(json);
-	for (char *p = nodes, *q = nodes;; p++) {
-		while (*p == ' ' || *p == ',')
-			p++;
-		*q++ = *p;
-		if (*p == '\0')
-			break;
-	}
-	return nodes;
+	ex_service_with(f->s, dump, &b);
+	return buf_take(&b);
 }
 
 /* ---- a live server ---- */
@@ -357,9 +385,10 @@ char *xf_http(struct xf_http *h, const char *path, const char *body, size_t len,
 
 	snprintf(url, sizeof(url), "%s%s", ex_server_url(h->server), path);
 	curl_easy_reset(h->curl);
-	if (header == NULL)
-		header = "Content-Type: application/json";
-	headers = curl_slist_append(headers, header);
+	if (header != NULL)
+		headers = curl_slist_append(headers, header);
+	if (header == NULL || strncmp(header, "Content-Type", 12) != 0)
+		headers = curl_slist_append(headers, "Content-Type: application/json");
 	headers = curl_slist_append(headers, "Expect:");
 	curl_easy_setopt(h->curl, CURLOPT_URL, url);
 	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, headers);

@@ -41,8 +41,8 @@ static void add(struct nv_sum *s, struct layout *l, const struct nv_pod *p, int 
 
 			if (g->gpu[i] != gpu)
 				continue;
-			s->mixed |= s->holders > 0 && (s->mode != mode_of(g) ||
-						       g->kind == ST_KIND_WHOLE);
+			s->mixed |= s->holders > 0 &&
+				    (s->mode != mode_of(g) || g->kind == ST_KIND_WHOLE);
 			s->mode = mode_of(g);
 			s->holders++;
 			if (g->kind == ST_KIND_MIG)
@@ -67,8 +67,9 @@ static bool booked(const struct nv_cluster *m, int node, int gpu, int profile, i
 			continue;
 		for (int k = 0; k < q->grant_count; k++)
 			for (int i = 0; i < q->grants[k].count; i++)
-				if (q->grants[k].kind == ST_KIND_MIG && q->grants[k].gpu[i] == gpu &&
-				    q->grants[k].profile == profile && q->grants[k].start[i] == start)
+				if (q->grants[k].kind == ST_KIND_MIG &&
+				    q->grants[k].gpu[i] == gpu && q->grants[k].profile == profile &&
+				    q->grants[k].start[i] == start)
 					return true;
 	}
 	return false;
@@ -98,9 +99,9 @@ struct nv_sum nv_count(const struct nv_cluster *m, int node, int gpu, const stru
 	for (int u = 0; u < 8; u++)
 		s.units_free += l.unit[u] == 0;
 	trouble = g->foreign || s.mig_conflict || (s.mode == ST_MODE_MIG) != g->mig;
-	s.taken = !g->reported	 ? ST_TAKEN_GONE
+	s.taken = !g->reported   ? ST_TAKEN_GONE
 		  : g->unhealthy ? ST_TAKEN_UNHEALTHY
-		  : trouble	 ? ST_TAKEN_FOREIGN
+		  : trouble      ? ST_TAKEN_FOREIGN
 				 : ST_TAKEN_NO;
 	s.alloc_mib = g->mem_mib > m->cfg.reserve_mib ? g->mem_mib - m->cfg.reserve_mib : 0;
 	if (s.mode == ST_MODE_EXCLUSIVE)
@@ -163,7 +164,8 @@ bool nv_fits_new(const struct nv_cluster *m, const struct nv_pod *p)
 		if (!uses(p, gpu))
 			continue;
 		if (before.taken != ST_TAKEN_NO || s.mixed || s.mig_conflict || s.mig_overlap ||
-		    s.compute_nano > ST_NANO || (before.mode == ST_MODE_MIG) != (s.mode == ST_MODE_MIG))
+		    s.compute_nano > ST_NANO ||
+		    (before.mode == ST_MODE_MIG) != (s.mode == ST_MODE_MIG))
 			return false;
 		if (s.clients > 0 &&
 		    (s.request_mib > s.alloc_mib || s.clients > m->cfg.clients_max ||

@@ -19,8 +19,7 @@ static uint64_t digests[NV_NODES];
 static uint32_t versions[NV_NODES];
 static int step;
 
-#define CHECK(cond, fmt, ...)                                                                      \
-	cr_assert(cond, "step %d: " fmt, step, ##__VA_ARGS__)
+#define CHECK(cond, fmt, ...) cr_assert(cond, "step %d: " fmt, step, ##__VA_ARGS__)
 
 static int pick(int n)
 {
@@ -164,27 +163,33 @@ static void fixpoint(int node, const struct st_node *n)
 		if (!q->live || !q->fenced || q->node != node)
 			continue;
 		if (q->foreign)
-			CHECK(idle < q->whole_gpus, "pod-%d wants %u of %u", i, q->whole_gpus, idle);
+			CHECK(idle < q->whole_gpus, "pod-%d wants %u of %u", i, q->whole_gpus,
+			      idle);
 		else
 			CHECK(!q->kept || !nv_can_exist(&m, q), "pod-%d need not be fenced", i);
 	}
 }
 
+static uint64_t mix(uint64_t h, int64_t v)
+{
+	return hash_bytes(&v, sizeof(v), h);
+}
+
 static uint64_t digest_of(const struct st_node *n)
 {
-	uint64_t h = 0;
-	const int64_t head[] = {n->present,	   n->unready, n->fences,    n->cpu_left_milli,
-				n->mem_left_mib, n->pods,	 n->gpu_count, n->product};
+	uint64_t h = mix(n->gpu_count, n->product);
 
-	h = hash_bytes(head, sizeof(head), h);
+	h = mix(mix(h, n->present), n->unready);
+	h = mix(mix(h, n->fences), n->pods);
+	h = mix(mix(h, n->cpu_left_milli), n->mem_left_mib);
 	for (uint8_t i = 0; i < n->gpu_count; i++) {
 		const struct st_gpu *g = &n->gpus[i];
-		const int64_t gpu[] = {g->alloc_mib,	g->free_mib, g->compute_left_nano,
-				       g->limit_mib,	g->clients,  g->memory_bound,
-				       g->mode,		g->taken,    (int64_t)g->mig_placed,
-				       (int64_t)g->mig_foreign};
 
-		h = hash_bytes(gpu, sizeof(gpu), h);
+		h = mix(mix(h, g->alloc_mib), g->free_mib);
+		h = mix(mix(h, g->compute_left_nano), g->limit_mib);
+		h = mix(mix(h, g->clients), g->memory_bound);
+		h = mix(mix(h, g->mode), g->taken);
+		h = mix(mix(h, (int64_t)g->mig_placed), (int64_t)g->mig_foreign);
 		h = hash_str(g->uuid, h);
 	}
 	return h;
@@ -358,13 +363,13 @@ static void random_grant(const struct st_node *n, struct nv_grant *g)
 		g->gpu[i] = at + i < n->gpu_count && !chance(1) ? gpu_of(n, (uint8_t)(at + i)) : -1;
 	first = at < n->gpu_count ? &n->gpus[at] : NULL;
 	g->kind = first != NULL && first->mode == ST_MODE_MIG && chance(90) ? ST_KIND_MIG
-		  : chance(15)						    ? ST_KIND_WHOLE
+		  : chance(15)                                              ? ST_KIND_WHOLE
 									    : ST_KIND_SHARE;
 	if (chance(3))
 		g->kind = (enum st_kind)pick(3);
 	g->mode = g->kind == ST_KIND_MIG     ? ST_MODE_MIG
 		  : g->kind == ST_KIND_WHOLE ? ST_MODE_EXCLUSIVE
-		  : chance(70)		     ? ST_MODE_TIME_SLICING
+		  : chance(70)               ? ST_MODE_TIME_SLICING
 					     : ST_MODE_SM_SHARING;
 	if (first != NULL && g->kind == ST_KIND_SHARE && chance(80) &&
 	    (first->mode == ST_MODE_TIME_SLICING || first->mode == ST_MODE_SM_SHARING))

@@ -40,7 +40,8 @@ static inline void fx_node_mig(struct fx_node *n, size_t gpu, const struct st_mi
 		n->gpus[gpu].geometry = *g;
 }
 
-static inline void fx_node_instance(struct fx_node *n, size_t gpu, const char *profile, uint8_t start)
+static inline void fx_node_instance(struct fx_node *n, size_t gpu, const char *profile,
+				    uint8_t start)
 {
 	struct st_gpu_spec *g = &n->gpus[gpu];
 

@@ -269,12 +269,14 @@ Test(kube_node, inventories)
 		      *meta = cJSON_AddObjectToObject(node, "metadata");
 		cJSON *annotations = cJSON_AddObjectToObject(meta, "annotations");
 		struct row row;
+		char *text;
 
 		cJSON_AddStringToObject(meta, "name", "n");
 		cJSON_AddStringToObject(annotations, "tessera.dev/inventory", rows[i].text);
-		row = (struct row){cJSON_PrintUnformatted(node), rows[i].want};
+		text = cJSON_PrintUnformatted(node);
+		row = (struct row){text, rows[i].want};
 		check_nodes(&row, 1);
-		free((void *)(uintptr_t)row.text);
+		free(text);
 		cJSON_Delete(node);
 	}
 }
@@ -306,4 +308,30 @@ Test(kube_node, inventory_over_labels)
 	cr_assert_str_eq(n.product, "NVIDIA A100");
 	cJSON_Delete(node);
 	ku_arena_free(a);
+}
+
+/* Whole GPUs and slices in the node's status at once, left over from before a MIG change: what the
+ * inventory says is there, and nothing else. */
+Test(cases_kube, case_44_old_resources_after_a_mig_change)
+{
+	static const char before[] = "{\"metadata\":{\"name\":\"n\",\"labels\":{" COUNT("8") "," MEMORY(
+		"40960") "}},"
+			 "\"status\":{\"allocatable\":{\"nvidia.com/gpu\":\"8\",\"nvidia.com/mig-1g.5gb\":\"56\","
+			 "\"nvidia.com/mig-7g.40gb\":\"8\"}}}";
+	static const char inventory[] =
+		INVENTORY(GPU(MIG(",\"instances\":[{\"profile\":\"1g.5gb\",\"start\":6}]")));
+	const struct row without = {before, NONE PARTITIONED};
+	cJSON *node = json(before);
+	cJSON *annotations =
+		cJSON_AddObjectToObject(cJSON_GetObjectItem(node, "metadata"), "annotations");
+	struct row with = {NULL, NONE " inventory GPU-1:81920:mig:1g.5gb@6"};
+	char *text;
+
+	cJSON_AddStringToObject(annotations, "tessera.dev/inventory", inventory);
+	text = cJSON_PrintUnformatted(node);
+	with.text = text;
+	check_nodes(&without, 1);
+	check_nodes(&with, 1);
+	free(text);
+	cJSON_Delete(node);
 }

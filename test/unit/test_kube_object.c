@@ -330,6 +330,25 @@ Test(kube_object, capture_of_the_rich_pod)
 	ku_arena_free(a);
 }
 
+/* Fields of other versions and invented ones, also where they look like ours. */
+Test(cases_kube, case_39_fields_we_do_not_know)
+{
+	static const char text[] =
+		"{\"kind\":\"List\",\"items\":[{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\","
+		"\"managedFields\":[{\"fieldsV1\":{\"f:spec\":{\"f:nodeName\":7}}}],\"Name\":\"q\"},"
+		"\"spec\":{\"enableServiceLinks\":true,\"NodeName\":[],\"future\":{\"nodeName\":1},"
+		"\"containers\":[{\"name\":\"c\",\"resources\":{\"claims\":[{\"name\":\"x\"}]}}]},"
+		"\"status\":{\"resize\":null}}]}";
+	struct seen s = {BUF_INIT, 0};
+	const struct ku_list_visitor v = {see_node, see_pod, &s};
+	cJSON *tree = json(text);
+
+	cr_assert_eq(ku_list_decode(tree, &v, NULL), 0);
+	cr_assert_str_eq(buf_str(&s.b), " P:p");
+	buf_fini(&s.b);
+	cJSON_Delete(tree);
+}
+
 Test(kube_object, oom_sweep)
 {
 	const struct ku_list_visitor v = {NULL, NULL, NULL};

@@ -248,7 +248,8 @@ static void compare_with_naive(const struct st_mig_geometry *g, uint64_t placed)
 			uint64_t bit = st_mig_bit(g, p, start);
 
 			cr_assert_eq(st_mig_can_place(g, placed, p, start),
-				     bit != 0 && (placed & bit) == 0 && naive_legal(g, placed | bit),
+				     bit != 0 && (placed & bit) == 0 &&
+					     naive_legal(g, placed | bit),
 				     "%s %#llx profile %d at %d", g->model,
 				     (unsigned long long)placed, p, start);
 		}
@@ -310,7 +311,8 @@ Test(state_mig, table_is_consistent)
 		cr_expect_eq(st_mig_geometry_finish(&copy, &e), 0, "%s: %s", g->model, e.msg);
 		cr_expect(st_mig_geometry_equal(&copy, g));
 		for (int p = 0; p < g->profile_count; p++) {
-			cr_expect_eq(copy.profiles[p].bit, g->profiles[p].bit, "%s: bits", g->model);
+			cr_expect_eq(copy.profiles[p].bit, g->profiles[p].bit, "%s: bits",
+				     g->model);
 			cr_expect_eq(st_mig_profile_find(g, g->profiles[p].name), p);
 			with_starts += g->profiles[p].start_count > 0;
 		}
@@ -373,7 +375,8 @@ Test(state_mig, labels_that_vary_by_driver)
 	cr_expect_eq(st_mig_profile_find(a80, "7g.79gb"), st_mig_profile_find(a80, "7g.80gb"));
 	cr_expect_eq(st_mig_profile_find(gb200, "1g.24gb"), 0);
 	cr_expect_eq(st_mig_profile_find(gb200, "3g.95gb"), st_mig_profile_find(gb200, "3g.93gb"));
-	cr_expect_eq(st_mig_profile_find(gb200, "7g.189gb"), st_mig_profile_find(gb200, "7g.186gb"));
+	cr_expect_eq(st_mig_profile_find(gb200, "7g.189gb"),
+		     st_mig_profile_find(gb200, "7g.186gb"));
 	/* Resource names write ".me". */
 	cr_expect_eq(st_mig_profile_find(a100(), "1g.5gb.me"), 1);
 	cr_expect_eq(st_mig_profile_find(rtx6000(), "2g.48gb.me.all"),
@@ -384,9 +387,10 @@ Test(state_mig, labels_that_vary_by_driver)
 	cr_expect_eq(st_mig_profile_find(a80, "1g.5gb"), -1);
 	cr_expect_neq(st_mig_profile_find(a80, "1g.20gb"), st_mig_profile_find(a80, "1g.10gb"));
 	cr_expect_eq(st_mig_profile_find(a80, "2g.40gb"), -1);
-	for (const char *const *bad = (const char *const[]){"", "g", "1g", "1g.", "1g.5", "1c.1g.5gb",
-							    "1g.5gb+", "1g.5gb+m", "1g.5gb ", "-1g.5gb",
-							    "99999g.5gb", "5g.30gb", NULL};
+	for (const char *const *bad =
+		     (const char *const[]){"", "g", "1g", "1g.", "1g.5", "1c.1g.5gb", "1g.5gb+",
+					   "1g.5gb+m", "1g.5gb ", "-1g.5gb", "99999g.5gb",
+					   "5g.30gb", NULL};
 	     *bad != NULL; bad++)
 		cr_expect_eq(st_mig_profile_find(a100(), *bad), -1, "'%s'", *bad);
 }

@@ -59,19 +59,19 @@ func (p *Pod) target() string {
 
 // askedFaults compares what the container got with what the pod asks for, as far as the pod still
 // says so: the container's own memory keys are overwritten by what was given.
-func (p *Pod) askedFaults(container string, g *grant, b *Books) []string {
+func (p *Pod) askedFaults(container string, g *Grant, b *Books) []string {
 	var faults []string
 	say := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	a := p.Metadata.Annotations
 	if n, ok := p.limits(container)[GPUResource]; ok && n != "0" {
-		if want, _ := strconv.Atoi(n); g.mode != "exclusive" || len(g.devices) != want {
-			say("asks for %s whole GPUs, has %d in mode %s", n, len(g.devices), g.mode)
+		if want, _ := strconv.Atoi(n); g.Mode != "exclusive" || len(g.Devices) != want {
+			say("asks for %s whole GPUs, has %d in mode %s", n, len(g.Devices), g.Mode)
 		}
 		return faults
 	}
 	if want := a[TesseraContainers+container+".mig-profile"]; want != "" {
-		if len(g.placement) != 1 || g.placement[0].profile != want {
-			say("asks for %s, has %v", want, g.placement)
+		if len(g.Placement) != 1 || g.Placement[0].Profile != want {
+			say("asks for %s, has %v", want, g.Placement)
 		}
 		return faults
 	}
@@ -83,10 +83,10 @@ func (p *Pod) askedFaults(container string, g *grant, b *Books) []string {
 	if v := a["gpu-fraction-num-devices"]; v != "" {
 		count, _ = strconv.Atoi(v)
 	}
-	if len(g.devices) != count {
-		say("asks for %d GPUs, has %d", count, len(g.devices))
+	if len(g.Devices) != count {
+		say("asks for %d GPUs, has %d", count, len(g.Devices))
 	}
-	for _, uuid := range g.devices {
+	for _, uuid := range g.Devices {
 		book := b.GPUs[uuid]
 		if book == nil {
 			continue
@@ -94,8 +94,8 @@ func (p *Pod) askedFaults(container string, g *grant, b *Books) []string {
 		want, err := askedMiB(fraction, memory, book.GPU.MemMiB)
 		if err != nil {
 			say("%v", err)
-		} else if want != g.request {
-			say("asks for %d MiB on %s, has %d", want, uuid, g.request)
+		} else if want != g.Request {
+			say("asks for %d MiB on %s, has %d", want, uuid, g.Request)
 		}
 	}
 	return faults

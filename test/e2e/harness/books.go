@@ -38,20 +38,36 @@ type GPUBook struct {
 	perKind   map[string]int
 }
 
-// grant is what one container has.
-type grant struct {
-	who       string
-	mode      string
-	devices   []string
-	placement []placed
-	request   int64
-	limit     int64
-	portion   *big.Rat
+// Grant is what one container has.
+type Grant struct {
+	Who       string
+	Mode      string
+	Devices   []string // UUIDs, unless Mode is mig
+	Placement []Placed
+	Request   int64 // MiB
+	Limit     int64
+	Portion   *big.Rat
 }
 
-type placed struct {
-	uuid, profile string
-	start         int
+// Placed is a MIG instance.
+type Placed struct {
+	UUID, Profile string
+	Start         int
+}
+
+// Grants returns what the containers of a bound pod have, by container.
+func Grants(p *Pod) (map[string]*Grant, error) {
+	names, err := allocationOf(p)
+	if err != nil {
+		return nil, err
+	}
+	ret := map[string]*Grant{}
+	for _, c := range names {
+		if ret[c], err = grantOf(p, c); err != nil {
+			return nil, fmt.Errorf("container %s: %w", c, err)
+		}
+	}
+	return ret, nil
 }
 
 // Check adds up the allocations of all bound pods that are not finished. Nodes without an inventory
@@ -144,59 +160,59 @@ func (b *Books) pod(p *Pod) {
 	}
 }
 
-func (b *Books) grant(p *Pod, g *grant) {
+func (b *Books) grant(p *Pod, g *Grant) {
 	take := func(uuid string) *GPUBook {
 		book := b.GPUs[uuid]
 		if book == nil || book.Node != p.Spec.NodeName {
-			b.fault("%s: %s is no GPU of node %s", g.who, uuid, p.Spec.NodeName)
+			b.fault("%s: %s is no GPU of node %s", g.Who, uuid, p.Spec.NodeName)
 			return nil
 		}
-		if book.Mode != "" && book.Mode != g.mode {
-			b.fault("%s: %s in mode %s is given to %s in mode %s", book.Node, uuid, book.Mode, g.who, g.mode)
+		if book.Mode != "" && book.Mode != g.Mode {
+			b.fault("%s: %s in mode %s is given to %s in mode %s", book.Node, uuid, book.Mode, g.Who, g.Mode)
 		}
-		book.Mode = g.mode
-		book.Holders = append(book.Holders, g.who)
+		book.Mode = g.Mode
+		book.Holders = append(book.Holders, g.Who)
 		return book
 	}
-	for i, uuid := range g.devices {
-		if slices.Contains(g.devices[:i], uuid) {
-			b.fault("%s: has %s twice", g.who, uuid)
+	for i, uuid := range g.Devices {
+		if slices.Contains(g.Devices[:i], uuid) {
+			b.fault("%s: has %s twice", g.Who, uuid)
 		}
 		if book := take(uuid); book != nil {
-			book.Requested += g.request
-			book.Limited += g.limit
-			book.Portion.Add(book.Portion, g.portion)
+			book.Requested += g.Request
+			book.Limited += g.Limit
+			book.Portion.Add(book.Portion, g.Portion)
 		}
 	}
-	for _, pl := range g.placement {
-		if book := take(pl.uuid); book != nil {
-			b.place(book, g.who, pl)
+	for _, pl := range g.Placement {
+		if book := take(pl.UUID); book != nil {
+			b.place(book, g.Who, pl)
 		}
 	}
 }
 
 // place marks the memory units that a MIG instance covers.
-func (b *Books) place(book *GPUBook, who string, pl placed) {
+func (b *Books) place(book *GPUBook, who string, pl Placed) {
 	if book.GPU.MIG == nil || book.GPU.MIG.Geometry == nil {
-		b.fault("%s: %s has no MIG geometry", who, pl.uuid)
+		b.fault("%s: %s has no MIG geometry", who, pl.UUID)
 		return
 	}
 	geo := book.GPU.MIG.Geometry
-	i := slices.IndexFunc(geo.Profiles, func(p Profile) bool { return p.Name == pl.profile })
-	if i < 0 || !slices.Contains(geo.Profiles[i].Starts, pl.start) {
-		b.fault("%s: %s:%d is no placement that %s has", who, pl.profile, pl.start, pl.uuid)
+	i := slices.IndexFunc(geo.Profiles, func(p Profile) bool { return p.Name == pl.Profile })
+	if i < 0 || !slices.Contains(geo.Profiles[i].Starts, pl.Start) {
+		b.fault("%s: %s:%d is no placement that %s has", who, pl.Profile, pl.Start, pl.UUID)
 		return
 	}
 	if book.units == nil {
 		book.units = make([]string, geo.Units)
 	}
-	book.perKind[pl.profile]++
-	if book.perKind[pl.profile] > geo.Profiles[i].Max {
-		b.fault("%s: %d instances of %s", pl.uuid, book.perKind[pl.profile], pl.profile)
+	book.perKind[pl.Profile]++
+	if book.perKind[pl.Profile] > geo.Profiles[i].Max {
+		b.fault("%s: %d instances of %s", pl.UUID, book.perKind[pl.Profile], pl.Profile)
 	}
-	for u := pl.start; u < pl.start+geo.Profiles[i].Units; u++ {
+	for u := pl.Start; u < pl.Start+geo.Profiles[i].Units; u++ {
 		if book.units[u] != "" {
-			b.fault("%s: unit %d is given to %s and to %s", pl.uuid, u, book.units[u], who)
+			b.fault("%s: unit %d is given to %s and to %s", pl.UUID, u, book.units[u], who)
 		}
 		book.units[u] = who
 	}
@@ -264,11 +280,11 @@ func miB(text string) (int64, error) {
 }
 
 // grantOf reads the keys of one container.
-func grantOf(p *Pod, c string) (*grant, error) {
+func grantOf(p *Pod, c string) (*Grant, error) {
 	a := p.Metadata.Annotations
 	key := ContainerPrefix + c
-	g := &grant{who: p.Metadata.Key() + "/" + c, mode: a[key+".gpu-compute.mode"], portion: new(big.Rat)}
-	if v := a[TesseraContainers+c+".mig-placement"]; v != "" && g.mode == "mig" {
+	g := &Grant{Who: p.Metadata.Key() + "/" + c, Mode: a[key+".gpu-compute.mode"], Portion: new(big.Rat)}
+	if v := a[TesseraContainers+c+".mig-placement"]; v != "" && g.Mode == "mig" {
 		for _, item := range strings.Split(v, ",") {
 			uuid, rest, ok := strings.Cut(item, "/")
 			profile, start, ok2 := strings.Cut(rest, ":")
@@ -276,7 +292,7 @@ func grantOf(p *Pod, c string) (*grant, error) {
 			if !ok || !ok2 || err != nil {
 				return nil, fmt.Errorf("placement %q cannot be read", item)
 			}
-			g.placement = append(g.placement, placed{uuid, profile, n})
+			g.Placement = append(g.Placement, Placed{uuid, profile, n})
 		}
 		return g, nil
 	}
@@ -284,26 +300,26 @@ func grantOf(p *Pod, c string) (*grant, error) {
 		return nil, fmt.Errorf("no devices")
 	}
 	for _, d := range strings.Split(a[key+".gpus.devices"], ",") {
-		g.devices = append(g.devices, strings.TrimPrefix(d, "k8s.device-plugin.nvidia.com/gpu="))
+		g.Devices = append(g.Devices, strings.TrimPrefix(d, "k8s.device-plugin.nvidia.com/gpu="))
 	}
-	if g.mode == "exclusive" {
+	if g.Mode == "exclusive" {
 		return g, nil
 	}
-	if g.mode != "time-slicing" && g.mode != "sm-sharing" {
-		return nil, fmt.Errorf("mode %q", g.mode)
+	if g.Mode != "time-slicing" && g.Mode != "sm-sharing" {
+		return nil, fmt.Errorf("mode %q", g.Mode)
 	}
 	var err error
-	if g.request, err = miB(a[key+".gpu-memory.request"]); err != nil {
+	if g.Request, err = miB(a[key+".gpu-memory.request"]); err != nil {
 		return nil, err
 	}
-	if g.limit, err = miB(a[key+".gpu-memory.limit"]); err != nil {
+	if g.Limit, err = miB(a[key+".gpu-memory.limit"]); err != nil {
 		return nil, err
 	}
-	if g.limit < g.request {
-		return nil, fmt.Errorf("limit %d below request %d", g.limit, g.request)
+	if g.Limit < g.Request {
+		return nil, fmt.Errorf("limit %d below request %d", g.Limit, g.Request)
 	}
 	if v := a[key+".gpu-compute.portion"]; v != "" {
-		if _, ok := g.portion.SetString(v); !ok || g.portion.Sign() <= 0 {
+		if _, ok := g.Portion.SetString(v); !ok || g.Portion.Sign() <= 0 {
 			return nil, fmt.Errorf("portion %q", v)
 		}
 	}

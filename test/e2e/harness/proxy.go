@@ -46,7 +46,8 @@ type Fault struct {
 	Body       string                   // with Code
 	Reset      bool                     // cut the connection
 	After      bool                     // let the server do it first, and throw its answer away
-	Hits       int                      // so many were hit
+
+	hits int
 }
 
 // Exchange is one request with its answer.
@@ -109,13 +110,20 @@ func (p *Proxy) Add(f *Fault) *Fault {
 	return f
 }
 
+// Hits of a fault so far.
+func (p *Proxy) Hits(f *Fault) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return f.hits
+}
+
 // Clear takes all faults away and returns how many hits they had.
 func (p *Proxy) Clear() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hits := 0
 	for _, f := range p.faults {
-		hits += f.Hits
+		hits += f.hits
 	}
 	p.faults = nil
 	return hits
@@ -185,7 +193,7 @@ func (p *Proxy) hit(r *http.Request) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range p.faults {
-		if f.Count > 0 && f.Hits >= f.Count {
+		if f.Count > 0 && f.hits >= f.Count {
 			continue
 		}
 		if f.Match == nil && IsWatch(r) || f.Match != nil && !f.Match(r) {
@@ -194,7 +202,7 @@ func (p *Proxy) hit(r *http.Request) *Fault {
 		if f.Prob > 0 && p.rng.Float64() >= f.Prob {
 			continue
 		}
-		f.Hits++
+		f.hits++
 		return f
 	}
 	return nil

@@ -1,0 +1,256 @@
+#include <criterion/criterion.h>
+#include <curl/curl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "extender/listen.h"
+#include "test/lib/extender_fixture.h"
+
+#define A100 "NVIDIA A100-SXM4-40GB"
+#define TENTH "\"gpu-fraction\":\"0.1\""
+
+static struct xf f;
+static struct xf_http h;
+static char journal[] = "/tmp/tessera-http-XXXXXX";
+
+static void open_all(void)
+{
+	struct buf b = BUF_INIT;
+	int fd = mkstemp(journal);
+
+	cr_assert_geq(fd, 0);
+	close(fd);
+	xf_list_begin(&b);
+	for (int i = 0; i < 4; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "n%d", i);
+		xf_node(&b, name, 8, 40960, A100, false);
+	}
+	xf_list_end(&b);
+	xf_open(&f, buf_str(&b), NULL, journal);
+	buf_fini(&b);
+	xf_http_open(&h, &f, 8192);
+}
+
+static void close_all(void)
+{
+	xf_http_close(&h);
+	xf_close(&f);
+	unlink(journal);
+}
+
+TestSuite(extender_http, .init = open_all, .fini = close_all, .timeout = 60);
+
+static void expect(const char *path, const char *body, const char *header, long status,
+		   const char *want)
+{
+	long got = 0;
+	char *reply = xf_http(&h, path, body, body != NULL ? strlen(body) : 0, header, &got);
+
+	cr_expect_eq(got, status, "%s: %ld %s", path, got, reply);
+	cr_expect(strstr(reply, want) != NULL, "%s: %s", path, reply);
+	free(reply);
+}
+
+Test(extender_http, paths_and_methods)
+{
+	char *args = xf_args((struct xf_pod){.uid = "a", .annotations = TENTH}, "n1");
+
+	expect("/filter", args, NULL, 200, "\"NodeNames\":[\"n1\"]");
+	expect("/v1/filter", args, NULL, 200, "\"NodeNames\":[\"n1\"]");
+	expect("/any/prefix/filter", args, NULL, 200, "\"NodeNames\":[\"n1\"]");
+	expect("/v1/prioritize", args, NULL, 200, "[{\"Host\":\"n1\",\"Score\":10}]");
+	expect("/filter", NULL, NULL, 405, "{\"error\":\"filter takes POST, not GET\"}");
+	expect("/metrics", "{}", NULL, 405, "/metrics takes GET, not POST");
+	expect("/nofilter", args, NULL, 404, "no such path");
+	expect("/v1/healthz", NULL, NULL, 404, "no such path");
+	expect("/healthz", NULL, NULL, 200, "ok\n");
+	expect("/readyz", NULL, NULL, 200, "ok\n");
+	expect("/", NULL, NULL, 200, "<title>Tessera");
+	free(args);
+}
+
+Test(extender_http, bodies_that_are_not_taken)
+{
+	char *args = xf_args((struct xf_pod){.uid = "a", .annotations = TENTH}, "n1");
+
+	expect("/filter", args, "Content-Encoding: gzip", 415, "Content-Encoding \\\"gzip\\\"");
+	expect("/filter", args, "Content-Type: text/plain", 415, "Content-Type is \\\"text/plain\\\"");
+	expect("/filter", args, "Content-Type: application/JSON; charset=utf-8", 200, "\"n1\"");
+	expect("/filter", args, "Content-Type:", 200, "\"n1\"");
+	free(args);
+}
+
+Test(extender_http, too_large_is_said_where_the_scheduler_reads_it)
+{
+	char body[10000];
+
+	memset(body, ' ', sizeof(body) - 1);
+	body[sizeof(body) - 1] = '\0';
+	for (int chunked = 0; chunked < 2; chunked++) {
+		const char *header = chunked ? "Transfer-Encoding: chunked" : NULL;
+
+		expect("/filter", body, header, 200, "\"Error\":\"the request has ");
+		expect("/filter", body, header, 200, "--max-body allows 8192\"");
+		expect("/bind", body, header, 200, "{\"Error\":\"the request has ");
+		expect("/prioritize", body, header, 200, "[]");
+		expect("/preempt", body, header, 200, "{\"NodeNameToMetaVictims\":{},\"Error\":\"the");
+		expect("/api/v1/pods/release", body, header, 413, "--max-body");
+	}
+	/* The connection lives on. */
+	expect("/healthz", NULL, NULL, 200, "ok");
+}
+
+Test(extender_http, one_byte_less_is_taken)
+{
+	char *args = xf_args((struct xf_pod){.uid = "a", .annotations = TENTH}, "n1"), body[8193];
+
+	memset(body, ' ', 8192);
+	memcpy(body, args, strlen(args));
+	body[8192] = '\0';
+	expect("/filter", body, NULL, 200, "\"NodeNames\":[\"n1\"]");
+	free(args);
+}
+
+Test(extender_http, bind_release_and_what_can_be_seen)
+{
+	char *args = xf_args((struct xf_pod){.uid = "a", .annotations = TENTH}, "n1");
+	char *bind = xf_bind_args("a", "n1");
+
+	expect("/filter", args, NULL, 200, "\"NodeNames\":[\"n1\"]");
+	expect("/bind", bind, NULL, 200, "{\"Error\":\"\"}");
+	expect("/bind", bind, NULL, 200, "{\"Error\":\"\"}");
+	expect("/api/v1/cluster", NULL, NULL, 200, "\"uuid\":\"GPU-n1-0\"");
+	expect("/api/v1/cluster", NULL, NULL, 200, "\"booked_mib\":4096");
+	expect("/metrics", NULL, NULL, 200, "tessera_binds_total{outcome=\"repeated\"} 1\n");
+	expect("/metrics", NULL, NULL, 200,
+	       "tessera_gpu_memory_booked_bytes{node=\"n1\",gpu=\"GPU-n1-0\"} 4294967296\n");
+	expect("/metrics", NULL, NULL, 200, "tessera_requests_total{verb=\"bind\",code=\"200\"} 2\n");
+	expect("/api/v1/pods/release", "{\"uid\":\"a\"}", NULL, 200, "{\"released\":true}");
+	expect("/api/v1/pods/release", "{\"uid\":\"b\"}", NULL, 404, "no pod with uid");
+	expect("/api/v1/pods/release", "{\"uid\":7}", NULL, 400, "uid: a string is needed");
+	expect("/api/v1/pods/release", "{", NULL, 400, "JSON");
+	expect("/metrics", NULL, NULL, 200,
+	       "tessera_gpu_memory_booked_bytes{node=\"n1\",gpu=\"GPU-n1-0\"} 0\n");
+	free(bind);
+	free(args);
+}
+
+Test(extender_http, the_cluster_is_valid_json)
+{
+	long status = 0;
+	char *reply = xf_http(&h, "/api/v1/cluster", NULL, 0, NULL, &status);
+	cJSON *tree = NULL;
+	struct err err = ERR_INIT;
+
+	cr_assert_eq(ku_json_parse(reply, strlen(reply), &tree, &err), 0, "%s", err.msg);
+	cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(tree, "nodes")), 4);
+	cJSON_Delete(tree);
+	free(reply);
+}
+
+/* ---- many at once ---- */
+
+static size_t discard(char *data, size_t size, size_t count, void *ctx)
+{
+	(void)data;
+	(void)ctx;
+	return size * count;
+}
+
+#define AT_ONCE 300
+
+/* All transfers run at the same time, each on a connection of its own. */
+static void post_all(const char *path, char *const *bodies)
+{
+	struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+	CURLM *multi = curl_multi_init();
+	CURL *easy[AT_ONCE];
+	int running = 1, left = 0, done = 0;
+	struct CURLMsg *msg;
+	char url[400];
+
+	snprintf(url, sizeof(url), "%s%s", ex_server_url(h.server), path);
+	for (int i = 0; i < AT_ONCE; i++) {
+		easy[i] = curl_easy_init();
+		curl_easy_setopt(easy[i], CURLOPT_URL, url);
+		curl_easy_setopt(easy[i], CURLOPT_HTTPHEADER, headers);
+		curl_easy_setopt(easy[i], CURLOPT_NOPROXY, "*");
+		curl_easy_setopt(easy[i], CURLOPT_FRESH_CONNECT, 1L);
+		curl_easy_setopt(easy[i], CURLOPT_POSTFIELDS, bodies[i]);
+		curl_easy_setopt(easy[i], CURLOPT_WRITEFUNCTION, discard);
+		curl_multi_add_handle(multi, easy[i]);
+	}
+	while (running > 0) {
+		curl_multi_perform(multi, &running);
+		curl_multi_poll(multi, NULL, 0, 1000, NULL);
+	}
+	while ((msg = curl_multi_info_read(multi, &left)) != NULL) {
+		cr_expect_eq(msg->data.result, CURLE_OK, "%s", curl_easy_strerror(msg->data.result));
+		done++;
+	}
+	cr_expect_eq(done, AT_ONCE);
+	for (int i = 0; i < AT_ONCE; i++) {
+		curl_multi_remove_handle(multi, easy[i]);
+		curl_easy_cleanup(easy[i]);
+	}
+	curl_multi_cleanup(multi);
+	curl_slist_free_all(headers);
+}
+
+Test(extender_http, three_hundred_binds_at_once)
+{
+	char *filters[AT_ONCE], *binds[AT_ONCE], uid[16], node[8];
+	struct ex_service_counts counts;
+
+	for (int i = 0; i < AT_ONCE; i++) {
+		snprintf(uid, sizeof(uid), "u%d", i);
+		snprintf(node, sizeof(node), "n%d", i % 4);
+		filters[i] = xf_args((struct xf_pod){.uid = uid, .annotations = TENTH}, "n0 n1 n2 n3");
+		binds[i] = xf_bind_args(uid, node);
+	}
+	post_all("/filter", filters);
+	post_all("/bind", binds);
+	ex_service_counts(f.s, &counts);
+	cr_expect_eq(counts.binds, AT_ONCE);
+	cr_expect_eq(counts.binds_refused, 0);
+	xf_check(&f);
+	for (int i = 0; i < AT_ONCE; i++) {
+		free(filters[i]);
+		free(binds[i]);
+	}
+}
+
+/* ---- listening ---- */
+
+Test(extender_listen, addresses)
+{
+	static const struct {
+		const char *text, *want;
+	} wrong[] = {
+		{"8080", "not ADDR:PORT"},
+		{"host:", "not ADDR:PORT"},
+		{"127.0.0.1:http", "not ADDR:PORT"},
+		{"::1:80", "write IPv6 as [ADDR]:PORT"},
+		{"no.such.host.invalid:80", "no.such.host.invalid"},
+		{"192.0.2.1:0", "cannot listen on 192.0.2.1:0"},
+	};
+	struct err err = ERR_INIT;
+	char url[300];
+	int fd = -1, other = -1;
+
+	cr_assert_eq(ex_listen("127.0.0.1:0", &fd, url, sizeof(url), &err), 0, "%s", err.msg);
+	cr_expect_eq(strncmp(url, "http://127.0.0.1:", 17), 0);
+	cr_expect_neq(strcmp(url + 17, "0"), 0);
+	cr_expect_eq(ex_listen(url + 7, &other, url, sizeof(url), &err), ERR_IO);
+	cr_expect(strstr(err.msg, "Address already in use") != NULL, "%s", err.msg);
+	close(fd);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		cr_expect_lt(ex_listen(wrong[i].text, &fd, url, sizeof(url), &err), 0, "%s",
+			     wrong[i].text);
+		cr_expect(strstr(err.msg, wrong[i].want) != NULL, "%s", err.msg);
+	}
+}

@@ -1,0 +1,140 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "extender/options.h"
+
+static const char *no_env(const char *name)
+{
+	(void)name;
+	return NULL;
+}
+
+static const char *some_env(const char *name)
+{
+	if (strcmp(name, "TESSERA_THREADS") == 0)
+		return "7";
+	if (strcmp(name, "TESSERA_CLUSTER") == 0)
+		return "env.json";
+	return strcmp(name, "TESSERA_HAMI") == 0 ? "yes" : "";
+}
+
+/* Words separated by blanks. */
+static int parse(const char *line, const char *(*env)(const char *name), struct ex_options *o,
+		 struct err *err)
+{
+	static char words[512]; /* the options keep pointers into it */
+	char *argv[32] = {words};
+	char *p = words;
+	int argc = 1;
+
+	cr_assert_lt(snprintf(words, sizeof(words), "tessera-extender %s", line), 512);
+	while ((p = strchr(p, ' ')) != NULL) {
+		*p++ = '\0';
+		argv[argc++] = p;
+	}
+	return ex_options_parse(argc, argv, env, o, err);
+}
+
+Test(extender_options, defaults)
+{
+	struct ex_options o;
+	struct err err = ERR_INIT;
+
+	cr_assert_eq(parse("--cluster c.json", no_env, &o, &err), 0, "%s", err.msg);
+	cr_expect_str_eq(o.cluster, "c.json");
+	cr_expect_str_eq(o.listen, "127.0.0.1:8080");
+	cr_expect_str_eq(o.policy, "ca-fgd");
+	cr_expect_str_eq(o.journal, "");
+	cr_expect_eq(o.threads, 4);
+	cr_expect_eq(o.max_body, 64 << 20);
+	cr_expect_eq(o.clients_max, 60);
+	cr_expect_eq(o.overcommit_permille, 1000);
+	cr_expect_eq(o.score_rest, 9);
+	cr_expect(o.journal_sync);
+	cr_expect_not(o.hami || o.cdi || o.help || o.version);
+}
+
+Test(extender_options, the_command_line_wins_over_the_environment)
+{
+	struct ex_options o;
+	struct err err = ERR_INIT;
+
+	cr_assert_eq(parse("--threads=2 --cdi --max-body 1Mi --limit-overcommit 1.5 --journal-sync=no --listen [::1]:0",
+			   some_env, &o, &err),
+		     0, "%s", err.msg);
+	cr_expect_str_eq(o.cluster, "env.json");
+	cr_expect_eq(o.threads, 2);
+	cr_expect(o.hami && o.cdi);
+	cr_expect_not(o.journal_sync);
+	cr_expect_eq(o.max_body, 1 << 20);
+	cr_expect_eq(o.overcommit_permille, 1500);
+	cr_assert_eq(parse("--hami=no --limit-overcommit 20", some_env, &o, &err), 0);
+	cr_expect_eq(o.threads, 7);
+	cr_expect_eq(o.overcommit_permille, 20000);
+	cr_expect_not(o.hami);
+}
+
+Test(extender_options, mistakes_name_option_and_value)
+{
+	static const struct {
+		const char *args, *want;
+	} rows[] = {
+		{"--threads 0", "--threads"},
+		{"--threads x1", "x1"},
+		{"--threads 257", "257"},
+		{"--max-body 10", "not between 1024 and"},
+		{"--max-body -5", "-5"},
+		{"--limit-overcommit 0.5", "not between 1 and 100"},
+		{"--limit-overcommit 101", "101"},
+		{"--policy magic", "\"magic\" is none"},
+		{"--ties maybe", "maybe"},
+		{"--log-level loud", "loud"},
+		{"--score-rest 10", "10"},
+		{"--prefix plain", "plain"},
+		{"--hami=perhaps --cdi", "--hami: \"perhaps\""},
+		{"--nonsense 1", "--nonsense: no such option"},
+		{"nonsense 1", "nonsense: no such option"},
+		{"--cdi --listen", "--listen needs ADDR:PORT"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ex_options o = {.threads = 99};
+		struct err err = ERR_INIT;
+
+		char line[128];
+
+		snprintf(line, sizeof(line), "--cluster c %s", rows[i].args);
+		cr_expect_lt(parse(line, no_env, &o, &err), 0, "%s", line);
+		cr_expect(strstr(err.msg, rows[i].want) != NULL, "%s: %s", line, err.msg);
+		cr_expect_eq(o.threads, 99);
+	}
+}
+
+Test(extender_options, a_cluster_is_needed_but_not_for_help)
+{
+	struct ex_options o;
+	struct err err = ERR_INIT;
+
+	cr_expect_eq(parse("--cdi", no_env, &o, &err), ERR_INVALID);
+	cr_expect(strstr(err.msg, "--cluster FILE is required") != NULL);
+	cr_expect_eq(parse("--help", no_env, &o, &err), 0);
+	cr_expect(o.help);
+	cr_expect_eq(parse("-h", no_env, &o, &err), 0);
+	cr_expect_eq(parse("--version", no_env, &o, &err), 0);
+	cr_expect(o.version);
+}
+
+Test(extender_options, help_fits_a_terminal_and_names_every_policy)
+{
+	struct buf b = BUF_INIT;
+	const char *text, *line;
+
+	ex_options_help(&b);
+	text = buf_str(&b);
+	for (line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+		cr_expect_leq(strcspn(line, "\n"), 100, "%.100s", line);
+	cr_expect(strstr(text, "--nomination-seconds N") != NULL);
+	cr_expect(strstr(text, "bestfit") != NULL);
+	buf_fini(&b);
+}

@@ -62,6 +62,7 @@ struct fr_bid *fr_bid_new(const struct fr_workload *w)
 		return NULL;
 	}
 	start(b);
+	fr_bid_prices_set(b, b->y_mean, b->y_cpu_mean, &b->score_prices);
 	return b;
 }
 
@@ -244,7 +245,7 @@ int fr_bid_group_find(struct fr_bid *b, const uint8_t *size)
 		tables_fini(&b->score[b->group_count]);
 		return -1;
 	}
-	fr_bid_prices_set(b, b->y_mean, b->y_cpu_mean, &b->score_prices);
+	/* At the published prices: those of the nodes that are there do not change. */
 	fr_bid_tables_fill(b, g, &b->score_prices, &b->score[b->group_count], false);
 	return (int)b->group_count++;
 }

@@ -82,7 +82,7 @@ struct fr_bid {
 
 /* What the step needs of a node. */
 struct fr_bid_node {
-	uint32_t group;      /* of its first GPU */
+	uint32_t group;      /* of its first idle GPU */
 	uint32_t idle, part_count;
 	int64_t cpu_left;
 	struct {

@@ -176,27 +176,33 @@ struct po_shape *po_placer_ask(struct po_placer *p, const struct st_request *req
 	return s;
 }
 
-int po_placer_fragmentation(struct po_placer *p, struct po_fragmentation *ret, struct err *err)
+static void report_fill(const struct fr_measure *m, struct po_fragmentation *ret)
 {
-	struct fr_measure *m;
-	uint64_t *pos;
-
-	if (p->policy->uses_measure) {
-		if (po_placer_sync(p) < 0)
-			return err_set(err, ERR_NOMEM, "fragmentation: out of memory");
-		m = p->measure;
-	} else {
-		if (!p->report) {
-			p->report = measure_build(p, FR_FGD);
-			p->report_pos = 0;
-		}
-		m = p->report;
-		pos = &p->report_pos;
-		if (!m || measure_sync(p, m, pos) < 0)
-			return err_set(err, ERR_NOMEM, "fragmentation: out of memory");
-	}
 	ret->n = fr_measure_total(m);
 	ret->divisor = fr_measure_scale(m);
 	ret->idle_milli = fr_measure_idle_total(m);
+}
+
+int po_placer_measure(struct po_placer *p, struct po_fragmentation *ret, struct err *err)
+{
+	if (!p->policy->uses_measure)
+		return po_placer_fragmentation(p, ret, err);
+	if (po_placer_sync(p) < 0)
+		return err_set(err, ERR_NOMEM, "fragmentation: out of memory");
+	report_fill(p->measure, ret);
+	return 0;
+}
+
+int po_placer_fragmentation(struct po_placer *p, struct po_fragmentation *ret, struct err *err)
+{
+	if (p->policy->uses_measure && p->policy->measure == FR_FGD)
+		return po_placer_measure(p, ret, err);
+	if (!p->report) {
+		p->report = measure_build(p, FR_FGD);
+		p->report_pos = 0;
+	}
+	if (!p->report || measure_sync(p, p->report, &p->report_pos) < 0)
+		return err_set(err, ERR_NOMEM, "fragmentation: out of memory");
+	report_fill(p->report, ret);
 	return 0;
 }

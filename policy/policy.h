@@ -85,14 +85,16 @@ uint32_t po_shape_best(const struct po_shape *s);
 enum bp_verdict po_placer_choose(struct po_placer *p, const struct st_request *req, uint32_t node,
 				 uint64_t decision_no, struct st_decision *ret);
 
-/* Cluster-wide N of the policy's measure (FGD's where the policy has none), idle GPU milli, and K.
- * For reports: brings all nodes up to date first. ERR_NOMEM. */
+/* Fragmentation of the cluster as FGD defines it, for the workload learned, whatever the policy: F in
+ * milli of a device = n / divisor. Brings all nodes up to date first. ERR_NOMEM. */
 struct po_fragmentation {
-	int64_t n;           /* sum over nodes; F in milli = n / (divisor) */
-	int64_t divisor;     /* K for FGD, 4 K for CA */
+	int64_t n;           /* sum over nodes */
+	int64_t divisor;
 	int64_t idle_milli;
 };
 int po_placer_fragmentation(struct po_placer *p, struct po_fragmentation *ret, struct err *err);
+/* The same by the policy's own measure (FGD's where it has none). */
+int po_placer_measure(struct po_placer *p, struct po_fragmentation *ret, struct err *err);
 
 /* Preemption: which pods must go from the node so that the request fits.
  *

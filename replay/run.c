@@ -148,7 +148,7 @@ static int prepare(struct run *r, struct err *err)
 static int measure_num(struct run *r, int64_t *ret, struct err *err)
 {
 	struct po_fragmentation f;
-	int rc = r->opt->policy->uses_measure ? po_placer_fragmentation(r->placer, &f, err)
+	int rc = r->opt->policy->uses_measure ? po_placer_measure(r->placer, &f, err)
 					      : fgd_now(r, &f, err);
 
 	if (rc == 0)

@@ -441,7 +441,7 @@ Test(model_measure, predictions_hold, .timeout = 300)
 			place_random_step(&w);
 			place_sync(m, w.c);
 			if (step % 25 == 24)
-				fr_measure_price_steps(m, 3);
+				fr_measure_price_steps(m, 3), fr_measure_price_publish(m);
 			node = place_draw(&w, st_cluster_node_count(w.c));
 			n = st_cluster_node(w.c, node);
 			for (uint8_t g = 0; n->present && g < n->gpu_count; g++) {

@@ -1,0 +1,620 @@
+#include "test/lib/fake_api.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <microhttpd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+
+#define WAIT_S 10
+
+struct rule {
+	struct rule *next;
+	char *method, *path, *query;
+	int times;
+	struct fake_reply r;
+};
+
+struct seen {
+	struct seen *next;
+	struct fake_request rq;
+};
+
+struct fake_stream {
+	struct fake_stream *next;
+	struct fake_api *api;
+	struct part {
+		struct part *next;
+		size_t len, at;
+		char data[];
+	} *first, **last;
+	bool ended;
+	enum fake_end how;
+};
+
+struct fake_api {
+	struct MHD_Daemon *daemon;
+	char url[64];
+	char *cert, *key;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool stopping;
+	struct rule *rules;
+	struct seen *seen, **seen_last;
+	struct fake_stream *streams;
+	unsigned connections;
+	fake_handler_fn handler;
+	void *handler_ctx;
+};
+
+/* One request while it comes in. */
+struct incoming {
+	struct buf body;
+	unsigned conn;
+};
+
+static void *must(void *p)
+{
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+static char *dup_or_null(const char *s)
+{
+	return s != NULL ? must(strdup(s)) : NULL;
+}
+
+static void deadline_in(struct timespec *t, int64_t ms)
+{
+	clock_gettime(CLOCK_REALTIME, t);
+	t->tv_sec += ms / 1000;
+	t->tv_nsec += ms % 1000 * 1000000;
+	if (t->tv_nsec >= 1000000000) {
+		t->tv_sec++;
+		t->tv_nsec -= 1000000000;
+	}
+}
+
+/* ---- answers ---- */
+
+struct body {
+	struct fake_api *api;
+	struct fake_reply r; /* body owned */
+	size_t at, len;
+	int fd;
+};
+
+static void reset_on_close(int fd)
+{
+	struct linger l = {.l_onoff = 1, .l_linger = 0};
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+}
+
+static ssize_t finish(struct body *b, enum fake_end how)
+{
+	struct fake_api *f = b->api;
+
+	if (how == FAKE_END)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	pthread_mutex_lock(&f->lock);
+	while (how == FAKE_END_SILENT && !f->stopping)
+		pthread_cond_wait(&f->changed, &f->lock);
+	pthread_mutex_unlock(&f->lock);
+	reset_on_close(b->fd);
+	return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static ssize_t read_stream(struct body *b, char *buf, size_t max)
+{
+	struct fake_stream *s = b->r.stream;
+	struct fake_api *f = b->api;
+	struct part *p;
+	size_t n;
+	enum fake_end how;
+
+	pthread_mutex_lock(&f->lock);
+	while (s->first == NULL && !s->ended && !f->stopping)
+		pthread_cond_wait(&f->changed, &f->lock);
+	p = s->first;
+	how = s->ended ? s->how : FAKE_END_RESET;
+	if (p == NULL) {
+		pthread_mutex_unlock(&f->lock);
+		return finish(b, how);
+	}
+	n = p->len - p->at < max ? p->len - p->at : max;
+	memcpy(buf, p->data + p->at, n);
+	p->at += n;
+	if (p->at == p->len) {
+		s->first = p->next;
+		if (s->first == NULL)
+			s->last = &s->first;
+		free(p);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return (ssize_t)n;
+}
+
+static ssize_t read_body(void *ctx, uint64_t pos, char *buf, size_t max)
+{
+	struct body *b = ctx;
+	size_t n = b->len - b->at;
+	ssize_t made;
+
+	(void)pos;
+	if (b->r.stream != NULL)
+		return read_stream(b, buf, max);
+	if (b->r.next != NULL) {
+		made = b->r.next(b->r.next_ctx, buf, max);
+		return made > 0 ? made : finish(b, b->r.end);
+	}
+	if (n == 0)
+		return finish(b, b->r.end);
+	n = n < max ? n : max;
+	if (b->r.chunk > 0 && n > b->r.chunk)
+		n = b->r.chunk;
+	memcpy(buf, b->r.body + b->at, n);
+	b->at += n;
+	return (ssize_t)n;
+}
+
+static void free_body(void *ctx)
+{
+	struct body *b = ctx;
+
+	if (b->r.next_free != NULL)
+		b->r.next_free(b->r.next_ctx);
+	free((void *)(uintptr_t)b->r.body);
+	free(b);
+}
+
+static void add_headers(struct MHD_Response *r, const char *headers)
+{
+	char *copy = must(strdup(headers)), *rest = copy, *line;
+
+	while ((line = strsep(&rest, "\n")) != NULL) {
+		char *colon = strstr(line, ": ");
+
+		if (colon == NULL)
+			continue;
+		*colon = '\0';
+		MHD_add_response_header(r, line, colon + 2);
+	}
+	free(copy);
+}
+
+static enum MHD_Result respond(struct fake_api *f, struct MHD_Connection *conn,
+			       const struct fake_reply *r)
+{
+	int fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	size_t len = r->body != NULL ? strlen(r->body) : 0;
+	bool plain = r->chunk == 0 && r->end == FAKE_END && r->stream == NULL && r->next == NULL;
+	struct body *b = must(calloc(1, sizeof(*b)));
+	struct MHD_Response *resp;
+	enum MHD_Result res;
+
+	*b = (struct body){.api = f, .r = *r, .len = len, .fd = fd};
+	b->r.body = dup_or_null(r->body);
+	if (r->status == 0) {
+		finish(b, r->end);
+		free_body(b);
+		return MHD_NO;
+	}
+	resp = must(MHD_create_response_from_callback(plain ? len : MHD_SIZE_UNKNOWN, 65536,
+						      read_body, b, free_body));
+	if (r->headers != NULL)
+		add_headers(resp, r->headers);
+	MHD_add_response_header(resp, "Content-Type", "application/json");
+	res = MHD_queue_response(conn, (unsigned)r->status, resp);
+	MHD_destroy_response(resp);
+	return res;
+}
+
+/* ---- requests ---- */
+
+static enum MHD_Result add_query(void *ctx, enum MHD_ValueKind kind, const char *key,
+				 const char *value)
+{
+	struct buf *b = ctx;
+
+	(void)kind;
+	buf_printf(b, "%s%s=%s", b->len > 0 ? "&" : "", key, value != NULL ? value : "");
+	return MHD_YES;
+}
+
+static const char *header(struct MHD_Connection *conn, const char *name)
+{
+	const char *v = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
+
+	return v != NULL ? v : "";
+}
+
+static struct seen *remember(struct fake_api *f, struct MHD_Connection *conn, const char *url,
+			     const char *method, struct incoming *in)
+{
+	struct seen *s = must(calloc(1, sizeof(*s)));
+	const char *auth = header(conn, "Authorization");
+	struct buf query = BUF_INIT;
+
+	MHD_get_connection_values(conn, MHD_GET_ARGUMENT_KIND, add_query, &query);
+	s->rq.len = in->body.len;
+	s->rq.body = must(buf_take(&in->body));
+	s->rq.method = must(strdup(method));
+	s->rq.path = must(strdup(url));
+	s->rq.query = must(buf_take(&query));
+	s->rq.token = must(strdup(strncmp(auth, "Bearer ", 7) == 0 ? auth + 7 : ""));
+	s->rq.type = must(strdup(header(conn, "Content-Type")));
+	s->rq.conn = in->conn;
+	pthread_mutex_lock(&f->lock);
+	*f->seen_last = s;
+	f->seen_last = &s->next;
+	pthread_cond_broadcast(&f->changed);
+	pthread_mutex_unlock(&f->lock);
+	return s;
+}
+
+static bool matches(const struct rule *u, const struct fake_request *rq)
+{
+	return u->times != 0 && strcmp(u->method, rq->method) == 0 &&
+	       strcmp(u->path, rq->path) == 0 &&
+	       (u->query == NULL || strstr(rq->query, u->query) != NULL);
+}
+
+static void choose(struct fake_api *f, const struct fake_request *rq, struct fake_reply *ret)
+{
+	fake_handler_fn fn;
+	void *ctx;
+
+	pthread_mutex_lock(&f->lock);
+	for (struct rule *u = f->rules; u != NULL; u = u->next) {
+		if (!matches(u, rq))
+			continue;
+		u->times -= u->times > 0;
+		*ret = u->r;
+		pthread_mutex_unlock(&f->lock);
+		return;
+	}
+	fn = f->handler;
+	ctx = f->handler_ctx;
+	pthread_mutex_unlock(&f->lock);
+	*ret = (struct fake_reply){.status = 404, .body = "{\"kind\":\"Status\",\"code\":404}"};
+	if (fn != NULL)
+		fn(ctx, rq, ret);
+}
+
+/* False: the server stops. */
+static bool wait_ms(struct fake_api *f, int ms)
+{
+	struct timespec until;
+	bool on;
+	int r = 0;
+
+	deadline_in(&until, ms);
+	pthread_mutex_lock(&f->lock);
+	while (!f->stopping && ms > 0 && r != ETIMEDOUT)
+		r = pthread_cond_timedwait(&f->changed, &f->lock, &until);
+	on = !f->stopping;
+	pthread_mutex_unlock(&f->lock);
+	return on;
+}
+
+static enum MHD_Result on_request(void *ctx, struct MHD_Connection *conn, const char *url,
+				  const char *method, const char *version, const char *data,
+				  size_t *len, void **state)
+{
+	struct fake_api *f = ctx;
+	struct incoming *in = *state;
+	struct fake_reply r;
+	struct seen *s;
+
+	(void)version;
+	if (in == NULL) {
+		const union MHD_ConnectionInfo *info =
+			MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+		in = must(calloc(1, sizeof(*in)));
+		in->conn = (unsigned)(uintptr_t)info->socket_context;
+		*state = in;
+		return MHD_YES;
+	}
+	if (*len > 0) {
+		buf_put(&in->body, data, *len);
+		*len = 0;
+		return MHD_YES;
+	}
+	s = remember(f, conn, url, method, in);
+	choose(f, &s->rq, &r);
+	if (!wait_ms(f, r.delay_ms))
+		return MHD_NO;
+	return respond(f, conn, &r);
+}
+
+static void on_completed(void *ctx, struct MHD_Connection *conn, void **state,
+			 enum MHD_RequestTerminationCode code)
+{
+	struct incoming *in = *state;
+
+	(void)ctx;
+	(void)conn;
+	(void)code;
+	if (in != NULL)
+		buf_fini(&in->body);
+	free(in);
+	*state = NULL;
+}
+
+static void on_connection(void *ctx, struct MHD_Connection *conn, void **socket_ctx,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct fake_api *f = ctx;
+
+	(void)conn;
+	if (code != MHD_CONNECTION_NOTIFY_STARTED)
+		return;
+	pthread_mutex_lock(&f->lock);
+	*socket_ctx = (void *)(uintptr_t)++f->connections;
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* ---- for tests ---- */
+
+static char *read_pem(const char *dir, const char *name)
+{
+	char path[256], *text = NULL;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	if (file_read(path, 1 << 20, &text, &len, NULL) < 0)
+		abort();
+	return text;
+}
+
+struct fake_api *fake_api_start(const char *tls)
+{
+	struct fake_api *f = must(calloc(1, sizeof(*f)));
+	struct sockaddr_in addr = {.sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+			 MHD_USE_POLL;
+	struct MHD_OptionItem pem[3] = {{MHD_OPTION_END, 0, NULL}};
+
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->changed, NULL);
+	f->seen_last = &f->seen;
+	if (tls != NULL) {
+		flags |= MHD_USE_TLS;
+		f->cert = read_pem(tls, "server.crt");
+		f->key = read_pem(tls, "server.key");
+		pem[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, f->cert};
+		pem[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, f->key};
+		pem[2] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+	}
+	f->daemon = must(MHD_start_daemon(
+		flags, 0, NULL, NULL, on_request, f, MHD_OPTION_SOCK_ADDR, &addr,
+		MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+		NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, f, MHD_OPTION_ARRAY, pem,
+		MHD_OPTION_END));
+	snprintf(f->url, sizeof(f->url), "%s://127.0.0.1:%u", tls != NULL ? "https" : "http",
+		 MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
+	return f;
+}
+
+const char *fake_api_url(const struct fake_api *f)
+{
+	return f->url;
+}
+
+static void free_rules(struct fake_api *f)
+{
+	struct rule *next;
+
+	for (struct rule *u = f->rules; u != NULL; u = next) {
+		next = u->next;
+		free(u->method);
+		free(u->path);
+		free(u->query);
+		free((void *)(uintptr_t)u->r.body);
+		free((void *)(uintptr_t)u->r.headers);
+		free(u);
+	}
+}
+
+static void free_seen(struct fake_api *f)
+{
+	struct seen *next;
+
+	for (struct seen *s = f->seen; s != NULL; s = next) {
+		next = s->next;
+		free((void *)(uintptr_t)s->rq.method);
+		free((void *)(uintptr_t)s->rq.path);
+		free((void *)(uintptr_t)s->rq.query);
+		free((void *)(uintptr_t)s->rq.token);
+		free((void *)(uintptr_t)s->rq.type);
+		free((void *)(uintptr_t)s->rq.body);
+		free(s);
+	}
+}
+
+static void free_streams(struct fake_api *f)
+{
+	struct fake_stream *next;
+
+	for (struct fake_stream *s = f->streams; s != NULL; s = next) {
+		struct part *after;
+
+		next = s->next;
+		for (struct part *p = s->first; p != NULL; p = after) {
+			after = p->next;
+			free(p);
+		}
+		free(s);
+	}
+}
+
+void fake_api_stop(struct fake_api *f)
+{
+	if (f == NULL)
+		return;
+	pthread_mutex_lock(&f->lock);
+	f->stopping = true;
+	pthread_cond_broadcast(&f->changed);
+	pthread_mutex_unlock(&f->lock);
+	MHD_stop_daemon(f->daemon);
+	free_rules(f);
+	free_seen(f);
+	free_streams(f);
+	free(f->cert);
+	free(f->key);
+	pthread_cond_destroy(&f->changed);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+void fake_api_on(struct fake_api *f, const char *method, const char *path, const char *query,
+		 int times, const struct fake_reply *r)
+{
+	struct rule *u = must(calloc(1, sizeof(*u))), **end;
+
+	u->method = must(strdup(method));
+	u->path = must(strdup(path));
+	u->query = dup_or_null(query);
+	u->times = times;
+	u->r = *r;
+	u->r.body = dup_or_null(r->body);
+	u->r.headers = dup_or_null(r->headers);
+	pthread_mutex_lock(&f->lock);
+	for (end = &f->rules; *end != NULL; end = &(*end)->next)
+		;
+	*end = u;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void fake_api_answer(struct fake_api *f, const char *method, const char *path, int status,
+		     const char *body)
+{
+	struct fake_reply r = {.status = status, .body = body};
+
+	fake_api_on(f, method, path, NULL, 1, &r);
+}
+
+struct fake_stream *fake_api_watch(struct fake_api *f, const char *path)
+{
+	struct fake_stream *s = must(calloc(1, sizeof(*s)));
+	struct fake_reply r = {.status = 200, .stream = s};
+
+	s->api = f;
+	s->last = &s->first;
+	pthread_mutex_lock(&f->lock);
+	s->next = f->streams;
+	f->streams = s;
+	pthread_mutex_unlock(&f->lock);
+	fake_api_on(f, "GET", path, "watch=1", 1, &r);
+	return s;
+}
+
+void fake_api_handle(struct fake_api *f, fake_handler_fn fn, void *ctx)
+{
+	pthread_mutex_lock(&f->lock);
+	f->handler = fn;
+	f->handler_ctx = ctx;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void fake_stream_put(struct fake_stream *s, const char *text, size_t chunk)
+{
+	size_t len = strlen(text);
+
+	pthread_mutex_lock(&s->api->lock);
+	for (size_t at = 0; at < len;) {
+		size_t n = chunk > 0 && chunk < len - at ? chunk : len - at;
+		struct part *p = must(calloc(1, sizeof(*p) + n));
+
+		memcpy(p->data, text + at, n);
+		p->len = n;
+		*s->last = p;
+		s->last = &p->next;
+		at += n;
+	}
+	pthread_cond_broadcast(&s->api->changed);
+	pthread_mutex_unlock(&s->api->lock);
+}
+
+void fake_stream_end(struct fake_stream *s, enum fake_end how)
+{
+	pthread_mutex_lock(&s->api->lock);
+	s->ended = true;
+	s->how = how;
+	pthread_cond_broadcast(&s->api->changed);
+	pthread_mutex_unlock(&s->api->lock);
+}
+
+static bool wanted(const struct fake_request *rq, const char *method, const char *path)
+{
+	return (method == NULL || strcmp(method, rq->method) == 0) &&
+	       (path == NULL || strcmp(path, rq->path) == 0);
+}
+
+const struct fake_request *fake_api_wait(struct fake_api *f, const char *method, const char *path,
+					 unsigned n)
+{
+	const struct fake_request *found = NULL;
+	struct timespec until;
+	int r = 0;
+
+	deadline_in(&until, WAIT_S * 1000);
+	pthread_mutex_lock(&f->lock);
+	while (r != ETIMEDOUT) {
+		unsigned count = 0;
+
+		for (struct seen *s = f->seen; s != NULL && found == NULL; s = s->next) {
+			if (wanted(&s->rq, method, path) && ++count == n)
+				found = &s->rq;
+		}
+		if (found != NULL)
+			break;
+		r = pthread_cond_timedwait(&f->changed, &f->lock, &until);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return found;
+}
+
+unsigned fake_api_count(struct fake_api *f, const char *method, const char *path)
+{
+	unsigned count = 0;
+
+	pthread_mutex_lock(&f->lock);
+	for (struct seen *s = f->seen; s != NULL; s = s->next)
+		count += wanted(&s->rq, method, path);
+	pthread_mutex_unlock(&f->lock);
+	return count;
+}
+
+unsigned fake_api_connections(struct fake_api *f)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&f->lock);
+	n = f->connections;
+	pthread_mutex_unlock(&f->lock);
+	return n;
+}
+
+bool fake_query_has(const struct fake_request *rq, const char *member)
+{
+	size_t len = strlen(member);
+
+	for (const char *p = rq->query; (p = strstr(p, member)) != NULL; p++) {
+		if ((p == rq->query || p[-1] == '&') && (p[len] == '&' || p[len] == '\0'))
+			return true;
+	}
+	return false;
+}

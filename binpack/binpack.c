@@ -74,6 +74,8 @@ static struct rating rate_share(const struct bp_task *t, unsigned gpu, enum st_m
 	case BP_PICK_BEST_FIT:
 		r.tie = -(int64_t)g->free_mib;
 		break;
+	case BP_PICK_FIRST:
+		break;
 	case BP_PICK_WORST_FIT:
 		r.tie = g->free_mib;
 		break;

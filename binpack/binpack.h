@@ -53,6 +53,7 @@ char *bp_explain(const struct st_cluster *c, uint32_t node, const struct st_requ
 enum bp_pick {
 	BP_PICK_MEASURE,  /* best score by the measure, then lowest index */
 	BP_PICK_BEST_FIT, /* least memory left, then lowest index; MIG: lowest start that fits */
+	BP_PICK_FIRST,    /* lowest index; MIG: lowest start */
 	BP_PICK_WORST_FIT, /* most memory left */
 	BP_PICK_RANDOM,   /* by the hash of (salt, index) */
 };

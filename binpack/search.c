@@ -118,7 +118,7 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 				   bp_mig_spread(g->mig, after.mig_placed)) *
 					  (INT64_C(1) << 40) +
 				  c->start * (INT64_C(1) << 32) - after.free_mib;
-		else
+		else if (s->t->how->pick != BP_PICK_FIRST)
 			c->tie2 = (s->t->how->pick == BP_PICK_BEST_FIT ? -1 : 1) *
 				  (int64_t)g->free_mib;
 		return;
@@ -128,7 +128,7 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 	} else if (s->measured) {
 		c->score = score_with(s, c->gpu, row_of(s, c->gpu, &after));
 		c->tie = fr_measure_workload(s->t->how->measure)->mixed && g->mode == c->mode;
-	} else {
+	} else if (s->t->how->pick != BP_PICK_FIRST) {
 		c->tie = s->t->how->pick == BP_PICK_WORST_FIT ? g->free_mib : -(int64_t)g->free_mib;
 	}
 	if (it->kind == ST_KIND_SHARE && s->t->req->workload == ST_WORKLOAD_MEMORY_BOUND &&

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "extender/json.h"
 
@@ -22,30 +25,61 @@ void ex_cursor_space(struct ex_cursor *c)
 
 /* ---- strings ---- */
 
+#if defined(__SSE2__)
+
+/* Sixteen bytes at a time. */
+static inline void skip_blocks(struct ex_cursor *c)
+{
+	const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+	const __m128i space = _mm_set1_epi8(' ');
+	int stop;
+
+	while (c->end - c->p >= 16) {
+		__m128i w = _mm_loadu_si128((const __m128i *)(const void *)c->p);
+		__m128i hit = _mm_or_si128(_mm_cmpeq_epi8(w, quote), _mm_cmpeq_epi8(w, backslash));
+
+		/* As signed numbers, bytes of 0x80 and above are below the blank too. */
+		hit = _mm_or_si128(hit, _mm_cmplt_epi8(w, space));
+		stop = _mm_movemask_epi8(hit);
+		if (stop != 0) {
+			c->p += __builtin_ctz((unsigned)stop);
+			return;
+		}
+		c->p += 16;
+	}
+}
+
+#else
+
 #define ONES UINT64_C(0x0101010101010101)
 #define HIGHS UINT64_C(0x8080808080808080)
 
-/* A bit for each byte of w that is zero; false positives only above a true one. */
+/* The high bit of each byte of w that is zero; false ones only above a true one. */
 static inline uint64_t zero_bytes(uint64_t w)
 {
 	return (w - ONES) & ~w & HIGHS;
 }
 
-/* Skips bytes that stand for themselves: printable ASCII but quote and backslash. */
-static inline void skip_plain(struct ex_cursor *c)
+/* Eight bytes at a time. */
+static inline void skip_blocks(struct ex_cursor *c)
 {
-	uint64_t w, stop;
+	uint64_t w;
 
 	while (c->end - c->p >= 8) {
 		memcpy(&w, c->p, 8);
-		stop = zero_bytes(w ^ (ONES * '"')) | zero_bytes(w ^ (ONES * '\\')) |
-		       ((w - ONES * ' ') & ~w & HIGHS) | (w & HIGHS);
-		if (stop != 0) {
-			c->p += __builtin_ctzll(stop) / 8;
+		if ((zero_bytes(w ^ (ONES * '"')) | zero_bytes(w ^ (ONES * '\\')) |
+		     ((w - ONES * ' ') & ~w & HIGHS) | (w & HIGHS)) != 0)
 			return;
-		}
 		c->p += 8;
 	}
+}
+
+#endif
+
+/* Skips bytes that stand for themselves: printable ASCII but quote and backslash. */
+static inline void skip_plain(struct ex_cursor *c)
+{
+	skip_blocks(c);
 	while (c->p < c->end && (unsigned char)*c->p >= ' ' && (unsigned char)*c->p < 0x80 &&
 	       *c->p != '"' && *c->p != '\\')
 		c->p++;

@@ -9,6 +9,16 @@
 #define SOFT_IDLE_TENTHS 50 /* be2: 5 milli */
 #define RUN_WHOLE 2         /* "mode" of runs of one whole device */
 
+int64_t fr_bid_class_gpu(const struct fr_bid *b, const struct fr_class *c)
+{
+	int64_t milli = fr_class_milli(c);
+
+	if (c->size_mib > 0)
+		milli = milli * 1000 / b->unit_mib;
+	milli = arith_min(arith_max(milli, 1), ST_GPUS_MAX * 1000);
+	return c->count > 0 ? milli * c->count : 0;
+}
+
 static void start(struct fr_bid *b)
 {
 	int64_t gpu = 0, cpu = 0;
@@ -19,11 +29,11 @@ static void start(struct fr_bid *b)
 
 		b->arrivals += n;
 		if (c->count == 0) {
-			b->cpu_only_sum += n * c->cpu_milli;
+			b->cpu_only_sum += n * fr_bid_class_cpu(c);
 			continue;
 		}
-		gpu += n * fr_class_milli(c) * c->count;
-		cpu += n * c->cpu_milli;
+		gpu += n * fr_bid_class_gpu(b, c);
+		cpu += n * fr_bid_class_cpu(c);
 	}
 	b->arrivals = arith_max(b->arrivals, 1);
 	b->rho = arith_mul_div_floor(gpu, 1 << 24, arith_max(cpu, 1));
@@ -33,7 +43,7 @@ static void start(struct fr_bid *b)
 		const struct fr_class *c = &b->w->classes[d];
 
 		if (c->count > 0)
-			b->y[d] = (int64_t)(((__int128)(b->w->weights[d] * fr_class_milli(c) * c->count)
+			b->y[d] = (int64_t)(((__int128)(b->w->weights[d] * fr_bid_class_gpu(b, c))
 					     << 40) / b->arrivals);
 		b->y_mean[d] = b->y[d];
 	}
@@ -41,7 +51,7 @@ static void start(struct fr_bid *b)
 	b->y_cpu_mean = b->y_cpu;
 }
 
-struct fr_bid *fr_bid_new(const struct fr_workload *w)
+struct fr_bid *fr_bid_new(const struct fr_workload *w, int64_t unit_mib)
 {
 	struct fr_bid *b = calloc(1, sizeof(*b));
 	size_t n = w->count + 1;
@@ -49,6 +59,7 @@ struct fr_bid *fr_bid_new(const struct fr_workload *w)
 	if (!b)
 		return NULL;
 	b->w = w;
+	b->unit_mib = unit_mib;
 	fr_fixed_init(&b->fixed);
 	fr_soft_init(&b->soft, SOFT_TENTHS);
 	fr_soft_init(&b->soft_idle, SOFT_IDLE_TENTHS);
@@ -129,7 +140,7 @@ static void run_close(const struct fr_bid *b, struct fr_bid_group *g, unsigned k
 	g->run_weight[run] = 0;
 	for (uint32_t i = g->begin[run]; i < end; i++) {
 		const struct fr_class *c = &b->w->classes[g->order[i]];
-		int64_t demand = b->w->weights[g->order[i]] * fr_class_milli(c) * c->count;
+		int64_t demand = b->w->weights[g->order[i]] * fr_bid_class_gpu(b, c);
 
 		g->run_weight[run] += b->w->weights[g->order[i]];
 		if (devices)

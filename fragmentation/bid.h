@@ -17,6 +17,11 @@
 #define FR_BID_R 100     /* remainders of a device are counted in 1/100 */
 #define FR_BID_F ST_GPUS_MAX
 #define FR_BID_MODES 2   /* time-slicing, sm-sharing */
+/* Bounds far beyond what there is, so that no product leaves its type. */
+#define FR_BID_CPU_MAX (INT64_C(1) << 27)       /* CPU milli of a node */
+#define FR_BID_CLASS_CPU_MAX (INT64_C(1) << 20) /* of a task */
+#define FR_BID_MU_MAX (INT64_C(1) << 35)        /* a CPU price */
+#define FR_BID_VALUE_MAX (1 << 26)              /* a task, or what one device is sold for */
 
 enum fr_bid_gpu { FR_BID_NONE, FR_BID_IDLE, FR_BID_PART };
 
@@ -61,6 +66,7 @@ struct fr_bid_demand {
 
 struct fr_bid {
 	const struct fr_workload *w;
+	int64_t unit_mib;               /* of a typical device: what amounts are a part of */
 	struct fr_fixed fixed;
 	struct fr_soft soft, soft_idle; /* temperatures be and be2 */
 	int64_t arrivals;               /* sum of all counts */
@@ -82,7 +88,7 @@ struct fr_bid {
 
 /* What the step needs of a node. */
 struct fr_bid_node {
-	uint32_t group;      /* of its first idle GPU */
+	uint32_t group;      /* of its first GPU that is not in MIG mode */
 	uint32_t idle, part_count;
 	int64_t cpu_left;
 	struct {
@@ -91,9 +97,12 @@ struct fr_bid_node {
 	} part[ST_GPUS_MAX];
 };
 
-/* Borrows the workload (the full key list, classes without GPU included). NULL: no memory. */
-struct fr_bid *fr_bid_new(const struct fr_workload *w);
+/* Borrows the workload (the full key list, classes without GPU included). unit_mib: of a typical
+ * device. NULL: no memory. */
+struct fr_bid *fr_bid_new(const struct fr_workload *w, int64_t unit_mib);
 void fr_bid_free(struct fr_bid *b);
+/* Milli of a typical device that a task of the class takes, over all its devices; >= 1 with GPU. */
+int64_t fr_bid_class_gpu(const struct fr_bid *b, const struct fr_class *c);
 /* The group of GPUs on which a task of class i takes size[i] hundredths (0 = not accepted); made on
  * first sight. < 0: no memory. */
 int fr_bid_group_find(struct fr_bid *b, const uint8_t *size);
@@ -114,7 +123,13 @@ void fr_bid_publish(struct fr_bid *b);
 /* The value of CPU at one price of the grid. */
 static inline int64_t fr_bid_cpu_value(const struct fr_bid_prices *p, int j, int64_t cpu_milli)
 {
-	return (p->mu[j] * cpu_milli) >> 14;
+	return (p->mu[j] * (cpu_milli < FR_BID_CPU_MAX ? cpu_milli : FR_BID_CPU_MAX)) >> 14;
+}
+
+/* CPU milli of a task of the class. */
+static inline int64_t fr_bid_class_cpu(const struct fr_class *c)
+{
+	return c->cpu_milli < FR_BID_CLASS_CPU_MAX ? c->cpu_milli : FR_BID_CLASS_CPU_MAX;
 }
 
 #endif

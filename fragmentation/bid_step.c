@@ -197,7 +197,7 @@ static int64_t clip(int64_t y, __int128 ref)
 
 static int64_t class_milli_sum(const struct fr_bid *b, uint32_t d)
 {
-	return fr_class_milli(&b->w->classes[d]) * b->w->classes[d].count * b->w->weights[d];
+	return fr_bid_class_gpu(b, &b->w->classes[d]) * b->w->weights[d];
 }
 
 static void rescale(struct fr_bid *b)

@@ -16,7 +16,8 @@ void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
 	int64_t nu = 0;
 
 	if (b->cpu_only_sum > 0) /* nu = y_cpu / (cpu_only_sum / arrivals), 40 -> 24 bits */
-		nu = (int64_t)(((__int128)y_cpu * b->arrivals / b->cpu_only_sum) >> 16);
+		nu = arith_min((int64_t)(((__int128)y_cpu * b->arrivals / b->cpu_only_sum) >> 16),
+			       FR_BID_MU_MAX / 2);
 	for (int j = 0; j < FR_BID_J; j++)
 		ret->mu[j] = nu + b->rho * grid[j] / 100;
 	for (uint32_t d = 0; d < b->w->count; d++) {
@@ -24,10 +25,10 @@ void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
 		int64_t pi = (int64_t)(((__int128)y[d] * b->arrivals / b->w->weights[d]) >>
 				       (40 - FR_PRICE_BITS));
 
-		pi = arith_min(pi, 1 << 28);
+		pi = arith_min(pi, FR_BID_VALUE_MAX);
 		for (int j = 0; j < FR_BID_J; j++)
 			net[j] = (int32_t)arith_max(
-				pi - fr_bid_cpu_value(ret, j, b->w->classes[d].cpu_milli), NEVER);
+				pi - fr_bid_cpu_value(ret, j, fr_bid_class_cpu(&b->w->classes[d])), NEVER);
 	}
 }
 
@@ -82,8 +83,8 @@ static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 			uint64_t w = n == 1 ? 1u << 30 : ((exps[i] >> 20) << 30) / ((sum >> 20) + 1);
 
 			t->weight[cls[i] * FR_BID_STRIDE + j] = (uint32_t)w;
-			cpu += (int64_t)w * (per_device && c->count > 1 ? c->cpu_milli / c->count
-									: c->cpu_milli);
+			cpu += (int64_t)w * (per_device && c->count > 1 ? fr_bid_class_cpu(c) / c->count
+									: fr_bid_class_cpu(c));
 		}
 		t->bid_cpu[run * FR_BID_STRIDE + j] = (int32_t)(cpu >> 30);
 	}
@@ -97,8 +98,10 @@ static bool improve(const int32_t *bid, const int32_t *rest, int32_t run, int32_
 
 	for (int j = 0; j < FR_BID_STRIDE; j++) {
 		int32_t gain = (bid[j] > 0 ? bid[j] : NEVER) + rest[j];
-		int32_t more = -(gain > best[j]);
+		int32_t more;
 
+		gain = gain < FR_BID_VALUE_MAX ? gain : FR_BID_VALUE_MAX;
+		more = -(gain > best[j]);
 		best[j] = (gain & more) | (best[j] & ~more);
 		pick[j] = ((run + 1) & more) | (pick[j] & ~more);
 		any |= more;

@@ -43,6 +43,21 @@ static int classes_compile(struct fr_measure *m)
 	return 0;
 }
 
+/* Mean of the cluster's GPUs; where there is none, 1000. */
+static int64_t typical_mib(const struct st_cluster *c)
+{
+	int64_t sum = 0, count = 0;
+
+	for (uint32_t id = 0; id < st_cluster_node_count(c); id++) {
+		const struct st_node *n = st_cluster_node(c, id);
+
+		for (unsigned i = 0; i < n->gpu_count; i++)
+			sum += n->gpus[i].alloc_mib;
+		count += n->gpu_count;
+	}
+	return sum > 0 ? arith_max(sum / count, 1) : 1000;
+}
+
 struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
 				  struct fr_workload *take_w)
 {
@@ -58,7 +73,7 @@ struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
 	m->scale = kind == FR_CA ? 4 * take_w->total : kind == FR_BID ? ONE_MILLI : take_w->total;
 	fr_thresholds_fill(take_w->total, m->thresholds);
 	if (kind == FR_BID)
-		m->bid = fr_bid_new(take_w);
+		m->bid = fr_bid_new(take_w, typical_mib(c));
 	if ((kind == FR_BID && !m->bid) || classes_compile(m) < 0 || fr_rows_init(m) < 0) {
 		fr_measure_free(m);
 		return NULL;

@@ -80,7 +80,7 @@ static const int32_t *row_at(const struct fr_measure *m, uint32_t row)
 static int64_t value(const struct fr_measure *m, const struct fr_node *nd, const int32_t *sums,
 		     uint32_t idle, int64_t cpu)
 {
-	const int32_t *devices = m->bid->score[nd->idle_group].m[idle];
+	const int32_t *devices = m->bid->score[nd->bid_group].m[idle];
 	int64_t best = INT64_MAX;
 
 	cpu = arith_max(cpu, 0);
@@ -96,12 +96,13 @@ void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t c
 
 	memset(sums, 0, FR_BID_STRIDE * sizeof(*sums));
 	nd->idle_gpus = 0;
-	nd->idle_group = 0;
+	nd->bid_group = (uint32_t)m->types[nd->types[0]].bid_group;
+	for (unsigned i = nd->gpu_count; i > 0; i--)
+		if (!m->types[nd->types[i - 1]].mig)
+			nd->bid_group = (uint32_t)m->types[nd->types[i - 1]].bid_group;
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
 		const int32_t *row = row_at(m, nd->rows[i]), *k = row_value(m, row);
 
-		if (row[ROW_KIND] == FR_BID_IDLE && nd->idle_gpus == 0)
-			nd->idle_group = (uint32_t)row[ROW_GROUP];
 		nd->idle_gpus += row[ROW_KIND] == FR_BID_IDLE;
 		for (int j = 0; j < FR_BID_STRIDE; j++)
 			sums[j] += k[j];
@@ -167,7 +168,7 @@ int32_t fr_bid_score(int64_t loss)
 static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
 			struct fr_bid_node *ret)
 {
-	ret->group = nd->idle_group;
+	ret->group = nd->bid_group;
 	ret->idle = nd->idle_gpus;
 	ret->cpu_left = arith_max(cpu, 0);
 	ret->part_count = 0;

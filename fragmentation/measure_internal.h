@@ -51,7 +51,8 @@ struct fr_node {
 	uint32_t epoch;   /* of the rows below; 0 = never synced */
 	uint32_t version; /* of st_node when synced */
 	int32_t idle_milli;
-	uint32_t idle_gpus, idle_group; /* BID only; the group is that of the first one */
+	uint32_t idle_gpus; /* BID only */
+	uint32_t bid_group; /* BID only: of the first GPU that is not in MIG mode */
 	uint8_t gpu_count;
 	int64_t n;
 	int32_t *sums;    /* fill, unfit, fit: 3 * stride; BID: values over the price grid */

@@ -184,7 +184,8 @@ int ku_bind_send(struct ku_client *c, const struct ku_bind *b, ku_bind_fn fn, vo
 	const struct ku_clock *clock = ku_client_clock(c);
 	int64_t deadline_ms = b->deadline_ms != 0 ? b->deadline_ms : DEADLINE_DEFAULT_MS;
 	int64_t timeout_s = (deadline_ms + 999) / 1000;
-	struct ku_request rq = {.method = "POST", .deadline_ms = deadline_ms, .on_done = on_bind_done};
+	struct ku_request rq = {
+		.method = "POST", .deadline_ms = deadline_ms, .on_done = on_bind_done};
 	struct buf body = BUF_INIT, path = BUF_INIT;
 	struct bind_call *call = calloc(1, sizeof(*call));
 	int r = call != NULL ? ku_bind_body(b, &body, err) : nomem(err);
@@ -192,8 +193,8 @@ int ku_bind_send(struct ku_client *c, const struct ku_bind *b, ku_bind_fn fn, vo
 	if (r == 0) {
 		*call = (struct bind_call){.fn = fn, .ctx = ctx};
 		/* Sent at the deadline at the latest, then the server's time, and a second for clocks. */
-		call->final_us = clock->mono_us(clock->ctx) +
-				 (deadline_ms + timeout_s * 1000 + 1000) * 1000;
+		call->final_us =
+			clock->mono_us(clock->ctx) + (deadline_ms + timeout_s * 1000 + 1000) * 1000;
 		put_path(b, timeout_s, &path);
 		rq.path = buf_str(&path);
 		rq.body = body.data;

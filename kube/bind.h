@@ -18,11 +18,12 @@
 #define KU_ANNOTATIONS_MAX 262144
 
 struct ku_bind {
-	const char *ns, *name, *uid, *node; /* uid is a precondition: a pod made anew is not bound */
+	const char *ns, *name, *uid,
+		*node; /* uid is a precondition: a pod made anew is not bound */
 	const struct st_kv *annotations;
 	size_t annotation_count;
 	size_t present_bytes; /* of the annotations that the pod has and keeps; counted to the limit */
-	int64_t deadline_ms;  /* 0: 4,000 */
+	int64_t deadline_ms; /* 0: 4,000 */
 };
 
 enum ku_bind_outcome {
@@ -38,7 +39,7 @@ struct ku_bind_result {
 	const char *text;       /* for people, valid during the call; "" for OK */
 	int64_t retry_after_ms; /* -1: none */
 	int64_t queued_us;      /* from ku_bind_send() until the POST went out; -1: it did not */
-	int64_t final_us;       /* of an UNKNOWN: monotonic time from which the server carries the POST
+	int64_t final_us; /* of an UNKNOWN: monotonic time from which the server carries the POST
 				 * out no more. A pod that is read as unbound before may yet be bound */
 };
 typedef void (*ku_bind_fn)(void *ctx, const struct ku_bind_result *result);

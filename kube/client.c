@@ -56,7 +56,8 @@ void ku_timer_set(struct ku_client *c, struct ku_timer *t, int64_t at_us, void (
 		  void *ctx)
 {
 	ku_timer_clear(c, t);
-	*t = (struct ku_timer){.next = c->timers, .armed = true, .at_us = at_us, .fn = fn, .ctx = ctx};
+	*t = (struct ku_timer){
+		.next = c->timers, .armed = true, .at_us = at_us, .fn = fn, .ctx = ctx};
 	if (c->timers != NULL)
 		c->timers->prev = t;
 	c->timers = t;
@@ -351,7 +352,10 @@ struct waiter {
 	bool done;
 };
 
-#define WAITER_INIT {.lock = PTHREAD_MUTEX_INITIALIZER, .done_cond = PTHREAD_COND_INITIALIZER}
+#define WAITER_INIT                                                                                \
+	{                                                                                          \
+		.lock = PTHREAD_MUTEX_INITIALIZER, .done_cond = PTHREAD_COND_INITIALIZER           \
+	}
 
 static void waiter_tell(struct waiter *w)
 {

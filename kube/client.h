@@ -55,13 +55,13 @@ enum ku_reply_kind {
 
 struct ku_reply {
 	enum ku_reply_kind kind;
-	int status;             /* of the last try; 0: no status line came */
-	bool sent;              /* the server may have received the request and acted on it */
-	const char *body;       /* len bytes and a NUL; "" for a stream that was given to on_data */
+	int status;       /* of the last try; 0: no status line came */
+	bool sent;        /* the server may have received the request and acted on it */
+	const char *body; /* len bytes and a NUL; "" for a stream that was given to on_data */
 	size_t len;
 	int64_t retry_after_ms; /* of a Retry-After header; -1: none */
-	int64_t queued_us;      /* from ku_client_send() until the last try went out; -1: never did */
-	const char *text;       /* what went wrong, for people; "" for a status below 400 */
+	int64_t queued_us; /* from ku_client_send() until the last try went out; -1: never did */
+	const char *text;  /* what went wrong, for people; "" for a status below 400 */
 };
 
 typedef void (*ku_done_fn)(void *ctx, const struct ku_reply *reply);
@@ -77,13 +77,13 @@ struct ku_request {
 	const char *content_type; /* NULL: application/json; only with a body */
 	const char *body;         /* NULL: none */
 	size_t body_len;
-	int64_t deadline_ms;      /* over all tries; 0: 30,000; KU_NO_DEADLINE */
-	size_t body_max;          /* of the answer; 0: KU_BODY_MAX_DEFAULT. Not for on_data */
-	bool retry;               /* try again after 429, 5xx and broken connections, with back-off and
+	int64_t deadline_ms; /* over all tries; 0: 30,000; KU_NO_DEADLINE */
+	size_t body_max;     /* of the answer; 0: KU_BODY_MAX_DEFAULT. Not for on_data */
+	bool retry;          /* try again after 429, 5xx and broken connections, with back-off and
 				   * Retry-After, until the deadline: for requests that may be repeated */
-	ku_data_fn on_data;       /* may be NULL */
-	ku_done_fn on_done;       /* called exactly once; may be NULL */
-	void *ctx;                /* of both */
+	ku_data_fn on_data;  /* may be NULL */
+	ku_done_fn on_done;  /* called exactly once; may be NULL */
+	void *ctx;           /* of both */
 };
 
 /* Queues a request; everything in *r is copied. From any thread. A 401 is answered by reading the
@@ -102,14 +102,14 @@ int ku_client_call(struct ku_client *c, const struct ku_request *r, struct ku_an
 void ku_answer_fini(struct ku_answer *a);
 
 struct ku_client_stats {
-	uint64_t requests;     /* handed in */
+	uint64_t requests; /* handed in */
 	uint64_t in_flight;
 	uint64_t retries;      /* tries beyond the first */
 	uint64_t failures;     /* ended without a status */
 	uint64_t throttled;    /* 429 answers */
 	uint64_t unauthorized; /* 401 answers */
 	uint64_t token_reads;
-	bool auth_failed;      /* the last status was 401: say so, and be not ready */
+	bool auth_failed; /* the last status was 401: say so, and be not ready */
 };
 void ku_client_get_stats(struct ku_client *c, struct ku_client_stats *ret);
 

@@ -25,7 +25,8 @@ static inline int64_t ku_backoff_next_us(struct ku_backoff *b, struct rng *rng, 
 	if (b->base_us == 0 || now_us - b->last_us > KU_BACKOFF_RESET_US)
 		b->base_us = KU_BACKOFF_MIN_US;
 	else
-		b->base_us = b->base_us * 2 < KU_BACKOFF_MAX_US ? b->base_us * 2 : KU_BACKOFF_MAX_US;
+		b->base_us =
+			b->base_us * 2 < KU_BACKOFF_MAX_US ? b->base_us * 2 : KU_BACKOFF_MAX_US;
 	b->last_us = now_us;
 	wait = b->base_us + (int64_t)rng_below(rng, (uint64_t)b->base_us);
 	return wait < KU_BACKOFF_MAX_US ? wait : KU_BACKOFF_MAX_US;

@@ -39,8 +39,9 @@ int ku_call_make(struct ku_client *c, const struct ku_request *r, struct ku_call
 	char *at;
 
 	if (r->path == NULL || r->path[0] != '/' || strpbrk(r->path, " \t\r\n") != NULL)
-		return err_set(err, ERR_INVALID, "request: the path does not start with / or is not "
-						 "escaped");
+		return err_set(err, ERR_INVALID,
+			       "request: the path does not start with / or is not "
+			       "escaped");
 	call = calloc(1, sizeof(*call) + text + (r->body != NULL ? r->body_len + 1 : 0));
 	if (call == NULL)
 		return err_set(err, ERR_NOMEM, "no memory for a request");
@@ -139,8 +140,7 @@ static bool make_headers(struct ku_call *call)
 
 	return add_header(h, "Accept: application/json") && add_header(h, "Expect:") &&
 	       (c->transport.host_header == NULL || add_header(h, c->transport.host_header)) &&
-	       (c->token.text == NULL ||
-		add_named(h, "Authorization: Bearer ", c->token.text)) &&
+	       (c->token.text == NULL || add_named(h, "Authorization: Bearer ", c->token.text)) &&
 	       (call->r.body == NULL ||
 		add_named(h, "Content-Type: ", type != NULL ? type : "application/json"));
 }
@@ -271,7 +271,8 @@ static void describe(struct ku_call *call, enum ku_reply_kind kind)
 
 	call->text[0] = '\0';
 	if (kind == KU_REPLY_TIMEOUT)
-		snprintf(call->text, cap, "no answer within %lld ms", (long long)call->r.deadline_ms);
+		snprintf(call->text, cap, "no answer within %lld ms",
+			 (long long)call->r.deadline_ms);
 	else if (kind == KU_REPLY_TOO_LARGE)
 		snprintf(call->text, cap, "the answer is over %zu bytes", call->r.body_max);
 	else if (kind == KU_REPLY_STOPPED)
@@ -312,9 +313,10 @@ static void count(struct ku_call *call, enum ku_reply_kind kind)
 	c->stats_auth_logged = c->stats.auth_failed;
 	pthread_mutex_unlock(&c->lock);
 	if (first)
-		log_event(c->log, LOG_LEVEL_ERROR, "api_unauthorized",
-			  "status=401 token=%s",
-			  c->token.file != NULL ? "file" : c->token.text != NULL ? "fixed" : "none");
+		log_event(c->log, LOG_LEVEL_ERROR, "api_unauthorized", "status=401 token=%s",
+			  c->token.file != NULL   ? "file"
+			  : c->token.text != NULL ? "fixed"
+						  : "none");
 }
 
 static void unlink_call(struct ku_call *call)
@@ -367,7 +369,7 @@ static int port_of(const struct sockaddr_storage *a)
 
 	memcpy(&v4, a, sizeof(v4));
 	memcpy(&v6, a, sizeof(v6));
-	return a->ss_family == AF_INET	  ? ntohs(v4.sin_port)
+	return a->ss_family == AF_INET    ? ntohs(v4.sin_port)
 	       : a->ss_family == AF_INET6 ? ntohs(v6.sin6_port)
 					  : -1;
 }
@@ -458,8 +460,8 @@ static bool worth_repeating(const struct ku_call *call, enum ku_reply_kind kind)
 {
 	if (!call->r.retry || call->no_memory)
 		return false;
-	return kind == KU_REPLY_FAILED || (kind == KU_REPLY_HTTP &&
-					   (call->status == 429 || call->status >= 500));
+	return kind == KU_REPLY_FAILED ||
+	       (kind == KU_REPLY_HTTP && (call->status == 429 || call->status >= 500));
 }
 
 void ku_call_finished(struct ku_call *call, CURLcode code)

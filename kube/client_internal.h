@@ -45,8 +45,8 @@ void ku_client_unpost(struct ku_client *c, struct ku_job *j);
 struct ku_call {
 	struct ku_call *prev, *next;
 	struct ku_client *client;
-	struct ku_request r;   /* its strings lie behind this struct */
-	CURL *easy;            /* NULL between tries */
+	struct ku_request r; /* its strings lie behind this struct */
+	CURL *easy;          /* NULL between tries */
 	struct curl_slist *headers;
 	struct buf body;
 	struct ku_timer deadline, again;

@@ -10,9 +10,9 @@
 /* Texts are cut where they are too long; "" and 0 where absent. */
 struct ku_status {
 	int code;
-	char status[16];  /* "Success" or "Failure" */
-	char reason[64];  /* "Conflict", "Expired" */
-	char cause[64];   /* of the first cause: "ResourceVersionTooLarge" */
+	char status[16]; /* "Success" or "Failure" */
+	char reason[64]; /* "Conflict", "Expired" */
+	char cause[64];  /* of the first cause: "ResourceVersionTooLarge" */
 	char message[512];
 };
 

@@ -99,8 +99,8 @@ int ku_config_check_server(const char *url, const char *field, char **ret, struc
 	if (u == NULL)
 		return nomem(err);
 	if (strncasecmp(url, "https://", 8) != 0 && strncasecmp(url, "http://", 7) != 0)
-		r = err_set(err, ERR_INVALID, "%s: \"%.200s\" starts with neither https:// nor http://",
-			    field, url);
+		r = err_set(err, ERR_INVALID,
+			    "%s: \"%.200s\" starts with neither https:// nor http://", field, url);
 	else if (curl_url_set(u, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK)
 		r = err_set(err, ERR_INVALID, "%s: \"%.200s\" is no URL", field, url);
 	else
@@ -227,9 +227,11 @@ static int in_cluster_server(const struct ku_in_cluster *w, char **ret, struct e
 	int r;
 
 	if (host == NULL || *host == '\0')
-		return err_set(err, ERR_NOT_FOUND, "KUBERNETES_SERVICE_HOST is not set: not in a pod");
+		return err_set(err, ERR_NOT_FOUND,
+			       "KUBERNETES_SERVICE_HOST is not set: not in a pod");
 	if (port == NULL || *port == '\0')
-		return err_set(err, ERR_NOT_FOUND, "KUBERNETES_SERVICE_PORT is not set: not in a pod");
+		return err_set(err, ERR_NOT_FOUND,
+			       "KUBERNETES_SERVICE_PORT is not set: not in a pod");
 	if (asprintf(&url, "https://%s%s%s:%s", v6 ? "[" : "", host, v6 ? "]" : "", port) < 0)
 		return nomem(err);
 	r = ku_config_check_server(url, "KUBERNETES_SERVICE_HOST, _PORT", ret, err);

@@ -25,8 +25,8 @@ struct ku_config {
 	bool insecure;         /* certificates are not verified; only where the file says so */
 	struct ku_pem ca;      /* not given: the system's */
 	struct ku_pem cert, key;
-	char *token;           /* NULL: none. What token_file held at loading, or a fixed one */
-	char *token_file;      /* NULL: token is fixed */
+	char *token;      /* NULL: none. What token_file held at loading, or a fixed one */
+	char *token_file; /* NULL: token is fixed */
 };
 
 /* Reads a kubeconfig file. context NULL: its current-context. Relative paths in it are relative to

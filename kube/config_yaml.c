@@ -51,8 +51,8 @@ static int get(struct doc *d, yaml_node_t *map, const char *path, const char *na
 	yaml_node_t *found = NULL;
 	char field[FIELD_CAP];
 
-	for (yaml_node_pair_t *p = map->data.mapping.pairs.start;
-	     p < map->data.mapping.pairs.top; p++) {
+	for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
+	     p++) {
 		yaml_node_t *key = yaml_document_get_node(&d->tree, p->key);
 
 		if (key->type != YAML_SCALAR_NODE || strcmp(scalar(key), name) != 0)
@@ -155,7 +155,8 @@ static int find_named(struct doc *d, yaml_node_t *root, const char *list, const 
 		if (has == NULL || strcmp(has, name) != 0)
 			continue;
 		if (found != NULL)
-			return err_set(err, ERR_INVALID, "%s: a second entry \"%.100s\"", path, name);
+			return err_set(err, ERR_INVALID, "%s: a second entry \"%.100s\"", path,
+				       name);
 		r = get_typed(d, entry, path, inner, YAML_MAPPING_NODE, &found, err);
 		if (r < 0)
 			return r;
@@ -370,7 +371,8 @@ static int load_text(const char *path, const char *text, size_t len, const char 
 
 	if (memchr(text, '\0', len) != NULL)
 		return err_set(err, ERR_INVALID, "the file holds a NUL character");
-	dir = slash != NULL ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup("");
+	dir = slash != NULL ? strndup(path, slash == path ? 1 : (size_t)(slash - path))
+			    : strdup("");
 	if (dir == NULL)
 		return nomem(err);
 	d.dir = dir;

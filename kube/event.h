@@ -11,18 +11,18 @@
 struct ku_events;
 
 struct ku_events_options {
-	const char *component;   /* "tessera-extender"; copied */
-	const char *instance;    /* host or pod; NULL: none; copied */
-	unsigned per_second;     /* requests; 0: 10. Bursts of five times as many */
-	unsigned objects_max;    /* events remembered; 0: 1,024. Beyond them events are dropped */
+	const char *component; /* "tessera-extender"; copied */
+	const char *instance;  /* host or pod; NULL: none; copied */
+	unsigned per_second;   /* requests; 0: 10. Bursts of five times as many */
+	unsigned objects_max;  /* events remembered; 0: 1,024. Beyond them events are dropped */
 };
 
 enum ku_event_type { KU_EVENT_NORMAL, KU_EVENT_WARNING };
 
 struct ku_event {
 	enum ku_event_type type;
-	const char *kind;    /* "Pod", "Node" */
-	const char *ns;      /* NULL or "" for a node */
+	const char *kind; /* "Pod", "Node" */
+	const char *ns;   /* NULL or "" for a node */
 	const char *name, *uid;
 	const char *reason;  /* CamelCase, of a fixed set */
 	const char *message; /* for people; cut at 1,024 bytes */

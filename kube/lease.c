@@ -22,14 +22,14 @@ struct ku_lease {
 	struct ku_lease_core core;
 	struct ku_timer timer;
 	struct ku_call *call;
-	cJSON *obj;       /* as the server had it last; NULL: none */
-	int64_t sent_us;  /* of the update in flight */
+	cJSON *obj;      /* as the server had it last; NULL: none */
+	int64_t sent_us; /* of the update in flight */
 	bool stopped;
 	uint64_t terms;
-	bool told;        /* on_started without its on_stopped */
+	bool told; /* on_started without its on_stopped */
 
 	pthread_mutex_t lock; /* of the rest */
-	int64_t until_us; /* 0: not leading */
+	int64_t until_us;     /* 0: not leading */
 	uint64_t term;
 	char holder[KU_LEASE_NAME_CAP];
 };
@@ -324,7 +324,8 @@ static void act(struct ku_lease *l)
 		if (ask == KU_LEASE_GET)
 			ku_lease_core_got(&l->core, ku_now_us(c), KU_LEASE_FAILED, NULL);
 		else
-			ku_lease_core_put(&l->core, l->sent_us, ku_now_us(c), KU_LEASE_FAILED, NULL);
+			ku_lease_core_put(&l->core, l->sent_us, ku_now_us(c), KU_LEASE_FAILED,
+					  NULL);
 	}
 	ku_timer_set(c, &l->timer, ku_lease_core_wake_us(&l->core), on_timer, l);
 }
@@ -338,17 +339,16 @@ static int check(const struct ku_lease *l, struct err *err)
 	if (!ku_path_legal(l->ns) || !ku_path_legal(l->name))
 		return err_set(err, ERR_INVALID, "lease: \"%.200s/%.200s\" is no legal name", l->ns,
 			       l->name);
-	if (o->identity == NULL || *o->identity == '\0' ||
-	    strlen(o->identity) >= KU_LEASE_NAME_CAP)
+	if (o->identity == NULL || *o->identity == '\0' || strlen(o->identity) >= KU_LEASE_NAME_CAP)
 		return err_set(err, ERR_INVALID, "lease: identity has 1 to %d bytes",
 			       KU_LEASE_NAME_CAP - 1);
 	if (o->retry_ms <= 0 || o->retry_ms + o->retry_ms / 5 >= o->renew_ms ||
 	    o->renew_ms >= o->duration_ms)
-		return err_set(err, ERR_INVALID,
-			       "lease: retry %lld ms, renew %lld ms, duration %lld ms: each must be "
-			       "less than the next, retry by a fifth",
-			       (long long)o->retry_ms, (long long)o->renew_ms,
-			       (long long)o->duration_ms);
+		return err_set(
+			err, ERR_INVALID,
+			"lease: retry %lld ms, renew %lld ms, duration %lld ms: each must be "
+			"less than the next, retry by a fifth",
+			(long long)o->retry_ms, (long long)o->renew_ms, (long long)o->duration_ms);
 	return 0;
 }
 

@@ -17,12 +17,12 @@
 #include "kube/client.h"
 
 struct ku_lease_options {
-	const char *ns, *name;  /* of the Lease; copied. ns NULL: the client's */
-	const char *identity;   /* of this process and no other, now or later; copied */
-	int64_t duration_ms;    /* 0: 15,000; written rounded up to seconds */
-	int64_t renew_ms;       /* 0: 10,000 */
-	int64_t retry_ms;       /* 0: 2,000 */
-	struct log *log;        /* may be NULL */
+	const char *ns, *name; /* of the Lease; copied. ns NULL: the client's */
+	const char *identity;  /* of this process and no other, now or later; copied */
+	int64_t duration_ms;   /* 0: 15,000; written rounded up to seconds */
+	int64_t renew_ms;      /* 0: 10,000 */
+	int64_t retry_ms;      /* 0: 2,000 */
+	struct log *log;       /* may be NULL */
 	/* On the client's thread. Terms count the starts of this process from 1. */
 	void (*on_started)(void *ctx, uint64_t term);
 	void (*on_stopped)(void *ctx, uint64_t term);

@@ -35,7 +35,7 @@ struct ku_lease_core {
 	int64_t next_us;  /* nothing to ask before */
 	bool fresh;       /* record (or absent) was read just now */
 	bool absent;
-	bool seen;        /* record holds something */
+	bool seen; /* record holds something */
 	struct ku_lease_record record;
 	int64_t changed_us; /* when record was last seen to change */
 	unsigned conflicts; /* in a row */

@@ -42,12 +42,8 @@ const char *const ku_prune_pods[] = {
 };
 
 const char *const ku_prune_nodes[] = {
-	"metadata.managedFields",
-	"status.images",
-	"status.volumesInUse",
-	"status.volumesAttached",
-	"status.nodeInfo",
-	NULL,
+	"metadata.managedFields", "status.images",   "status.volumesInUse",
+	"status.volumesAttached", "status.nodeInfo", NULL,
 };
 
 const char *ku_metadata(const cJSON *obj, const char *name)

@@ -40,18 +40,18 @@ struct ku_reflector_handler {
 }; /* each may be NULL */
 
 struct ku_reflector_options {
-	const char *path;            /* "/api/v1/pods", escaped, without query; copied */
-	const char *field_selector;  /* NULL: none; copied */
-	const char *label_selector;  /* likewise */
-	const char *const *prune;    /* paths to leave out (reflector_split.h); NULL: none; they and
+	const char *path;           /* "/api/v1/pods", escaped, without query; copied */
+	const char *field_selector; /* NULL: none; copied */
+	const char *label_selector; /* likewise */
+	const char *const *prune;   /* paths to leave out (reflector_split.h); NULL: none; they and
 				      * the array outlive the reflector */
-	bool consistent;             /* the first list is a quorum read, not from a server's cache */
-	unsigned page;               /* items a page; 0: 500 */
-	size_t object_max;           /* bytes of one object; 0: 16 MiB */
-	int64_t list_ms;             /* for one page; 0: 120,000 */
+	bool consistent;            /* the first list is a quorum read, not from a server's cache */
+	unsigned page;              /* items a page; 0: 500 */
+	size_t object_max;          /* bytes of one object; 0: 16 MiB */
+	int64_t list_ms;            /* for one page; 0: 120,000 */
 	int64_t watch_min_s, watch_max_s; /* length of a watch; 0: 300 and 600 */
-	int64_t slack_ms;            /* over its length a watch is dead; 0: 30,000 */
-	int64_t silence_ms;          /* without a byte (bookmarks come each minute) it is dead too;
+	int64_t slack_ms;                 /* over its length a watch is dead; 0: 30,000 */
+	int64_t silence_ms; /* without a byte (bookmarks come each minute) it is dead too;
 				      * 0: 150,000 */
 	struct ku_reflector_handler handler;
 };
@@ -79,9 +79,9 @@ bool ku_reflector_synced(struct ku_reflector *r);
 bool ku_reflector_reached(struct ku_reflector *r, const char *rv);
 
 struct ku_reflector_stats {
-	uint64_t lists;        /* complete ones */
-	uint64_t watches;      /* begun */
-	uint64_t events;       /* ADDED, MODIFIED, DELETED */
+	uint64_t lists;   /* complete ones */
+	uint64_t watches; /* begun */
+	uint64_t events;  /* ADDED, MODIFIED, DELETED */
 	uint64_t bookmarks;
 	uint64_t expired;      /* 410, either way */
 	uint64_t problems;     /* lists and watches that failed */

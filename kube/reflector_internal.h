@@ -24,36 +24,36 @@ struct ku_reflector {
 
 	/* of the client's thread */
 	struct ku_split list_split, watch_split;
-	struct ku_call *call;          /* what is in flight; NULL: the timer is armed */
-	struct ku_timer delay;         /* until the next list or watch */
-	struct ku_timer silence, end;  /* of the watch */
+	struct ku_call *call;         /* what is in flight; NULL: the timer is armed */
+	struct ku_timer delay;        /* until the next list or watch */
+	struct ku_timer silence, end; /* of the watch */
 	struct ku_backoff backoff;
 	struct ku_known *known;
 	uint32_t round;
-	bool listing;                  /* a list is on: pages follow */
-	bool have_list;                /* one was complete: rv is where the watch goes on */
-	bool quorum;                   /* the next list asks for the newest state */
-	bool whole;                    /* ... and in one piece: its continue token expired before */
-	char list_rv[KU_RV_CAP];       /* of the list that is on */
-	struct buf token, next_token;  /* continue, of this page and the next; empty: none */
-	unsigned page_failures;        /* of this page, in a row */
-	struct err fault;              /* why a chunk was refused; "" = it was not */
+	bool listing;                 /* a list is on: pages follow */
+	bool have_list;               /* one was complete: rv is where the watch goes on */
+	bool quorum;                  /* the next list asks for the newest state */
+	bool whole;                   /* ... and in one piece: its continue token expired before */
+	char list_rv[KU_RV_CAP];      /* of the list that is on */
+	struct buf token, next_token; /* continue, of this page and the next; empty: none */
+	unsigned page_failures;       /* of this page, in a row */
+	struct err fault;             /* why a chunk was refused; "" = it was not */
 	int fault_code;
-	bool expired;                  /* the watch said 410 */
-	uint64_t frames;               /* of this watch */
-	int64_t watch_us;              /* when it began */
-	unsigned failures;             /* watches in a row that brought nothing */
+	bool expired;      /* the watch said 410 */
+	uint64_t frames;   /* of this watch */
+	int64_t watch_us;  /* when it began */
+	unsigned failures; /* watches in a row that brought nothing */
 
 	struct ku_job relist_job;
-	pthread_mutex_t lock;          /* of the rest */
+	pthread_mutex_t lock; /* of the rest */
 	bool relist_wanted, synced;
-	char rv[KU_RV_CAP];            /* last seen; written by the thread only */
+	char rv[KU_RV_CAP]; /* last seen; written by the thread only */
 	struct ku_reflector_stats stats;
-	int64_t busy_since_us;         /* 0: idle */
+	int64_t busy_since_us; /* 0: idle */
 };
 
 /* reflector.c */
-void ku_reflector_next(struct ku_reflector *r);  /* list or watch, now */
+void ku_reflector_next(struct ku_reflector *r);                   /* list or watch, now */
 void ku_reflector_later(struct ku_reflector *r, int64_t wait_us); /* the same, later */
 /* Something failed: tells it, waits at least after_ms, goes on. */
 void ku_reflector_failed(struct ku_reflector *r, const struct err *what, int64_t after_ms);

@@ -11,7 +11,8 @@
 
 static int take_metadata(struct ku_reflector *r, const cJSON *meta, struct err *err)
 {
-	const cJSON *rv = ku_json_get(meta, "resourceVersion"), *more = ku_json_get(meta, "continue");
+	const cJSON *rv = ku_json_get(meta, "resourceVersion"),
+		    *more = ku_json_get(meta, "continue");
 
 	/* All pages show one state; of servers that do not keep to it the first page is the safe one. */
 	if (cJSON_IsString(rv) && r->list_rv[0] == '\0') {
@@ -23,7 +24,7 @@ static int take_metadata(struct ku_reflector *r, const cJSON *meta, struct err *
 	if (cJSON_IsString(more))
 		buf_puts(&r->next_token, more->valuestring);
 	return buf_str(&r->next_token) != NULL ? 0
-					  : err_set(err, ERR_NOMEM, "no memory for a page");
+					       : err_set(err, ERR_NOMEM, "no memory for a page");
 }
 
 int ku_reflector_on_item(void *ctx, enum ku_piece what, const char *text, size_t len,
@@ -96,13 +97,14 @@ static void page_failed(struct ku_reflector *r, const struct ku_reply *reply, st
 	r->listing = again;
 	if (http && reply->status == 410) {
 		ku_reflector_expire(r);
-		r->whole = later_page; /* longer than the server keeps a state: in one piece, then */
+		r->whole =
+			later_page; /* longer than the server keeps a state: in one piece, then */
 		err_prefix(why, ERR_CONFLICT, "list %s", r->o.path);
 		ku_reflector_failed(r, why, reply->retry_after_ms);
 		return;
 	}
-	if (http && (reply->status == 504 || reply->status == 400 ||
-		     ku_status_version_too_large(&s)))
+	if (http &&
+	    (reply->status == 504 || reply->status == 400 || ku_status_version_too_large(&s)))
 		r->quorum = true; /* that server knows our version not yet, or not at all */
 	err_prefix(why, ERR_IO, "list %s", r->o.path);
 	ku_reflector_failed(r, why, reply->retry_after_ms);

@@ -54,7 +54,7 @@ struct ku_split {
 	} level[KU_SPLIT_DEPTH];
 	uint8_t next_name; /* for the value that comes */
 	enum ku_piece piece;
-	unsigned piece_depth; /* level that the piece's object is; 0 = none open */
+	unsigned piece_depth;     /* level that the piece's object is; 0 = none open */
 	size_t key_at, member_at; /* offsets in out */
 	struct buf out;           /* the open piece; outside of one, the key that is read */
 	bool ended;               /* LIST: the whole object was seen */

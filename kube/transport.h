@@ -10,10 +10,10 @@
 #include "kube/config.h"
 
 struct ku_transport {
-	struct ku_config config;      /* owned */
-	char *base;                   /* what paths are put behind */
+	struct ku_config config;       /* owned */
+	char *base;                    /* what paths are put behind */
 	struct curl_slist *connect_to; /* with a TLS server name: where that host really is */
-	char *host_header;            /* likewise: "Host: ..." */
+	char *host_header;             /* likewise: "Host: ..." */
 	char *user_agent;
 	bool http1;
 };

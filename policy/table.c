@@ -176,6 +176,13 @@ static int32_t score_spread(const struct st_cluster *c, const struct st_node *n,
 	return clamp_score((left_milli(n) - request_milli(n, req)) * 1000 / all);
 }
 
+static int32_t score_none(const struct st_cluster *c, const struct st_node *n,
+			  const struct st_request *req)
+{
+	(void)c, (void)n, (void)req;
+	return 0;
+}
+
 static const struct po_policy policies[] = {
 	{.name = "ca-fgd",
 	 .help = "capacity-aware fragmentation gradient descent (default)",
@@ -196,6 +203,10 @@ static const struct po_policy policies[] = {
 	 .help = "least CPU and GPU left on the node, fullest GPU first",
 	 .pick = BP_PICK_BEST_FIT,
 	 .score = score_bestfit},
+	{.name = "firstfit",
+	 .help = "the first node, GPU and MIG start that fit, as device plugins do",
+	 .pick = BP_PICK_FIRST,
+	 .score = score_none},
 	{.name = "packing",
 	 .help = "used GPUs before idle ones, used nodes before idle ones",
 	 .pick = BP_PICK_BEST_FIT,

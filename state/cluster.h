@@ -22,42 +22,45 @@ struct st_config {
 	int32_t clients_max;         /* MPS clients a GPU; 60 */
 	int32_t overcommit_permille; /* sum of limits <= allocatable * this / 1000; 1000 */
 };
-#define ST_CONFIG_DEFAULT {.reserve_mib = 0, .clients_max = 60, .overcommit_permille = 1000}
+#define ST_CONFIG_DEFAULT                                                                          \
+	{                                                                                          \
+		.reserve_mib = 0, .clients_max = 60, .overcommit_permille = 1000                   \
+	}
 
 /* Why a GPU gets nothing new although it may have room. */
 enum st_taken { ST_TAKEN_NO, ST_TAKEN_UNHEALTHY, ST_TAKEN_FOREIGN, ST_TAKEN_GONE };
 
 struct st_gpu {
-	int32_t mem_mib;      /* as the driver reports */
-	int32_t alloc_mib;    /* allocatable: mem_mib minus the reserve */
-	int32_t free_mib;     /* allocatable minus the sum of requests; 0 while exclusive.
+	int32_t mem_mib;           /* as the driver reports */
+	int32_t alloc_mib;         /* allocatable: mem_mib minus the reserve */
+	int32_t free_mib;          /* allocatable minus the sum of requests; 0 while exclusive.
 			       * MIG: alloc_mib * free units / units.
 			       * Negative only where mem_mib shrank below what is booked. */
 	int32_t compute_left_nano; /* ST_NANO minus the compute shares given, which count in
 				    * sm-sharing only */
-	int64_t limit_mib;    /* sum of limits */
+	int64_t limit_mib;         /* sum of limits */
 	const struct st_mig_geometry *mig; /* not NULL exactly in mode MIG; owned by the cluster */
-	uint64_t mig_placed;  /* all instances, foreign ones included */
-	uint64_t mig_foreign; /* those that belong to no allocation */
-	uint16_t clients;     /* containers holding a share of it */
-	uint16_t memory_bound; /* of those, the memory-bound ones */
-	uint8_t mode;         /* enum st_mode */
-	uint8_t taken;        /* enum st_taken */
+	uint64_t mig_placed;               /* all instances, foreign ones included */
+	uint64_t mig_foreign;              /* those that belong to no allocation */
+	uint16_t clients;                  /* containers holding a share of it */
+	uint16_t memory_bound;             /* of those, the memory-bound ones */
+	uint8_t mode;                      /* enum st_mode */
+	uint8_t taken;                     /* enum st_taken */
 	char *uuid;
 	const char *taken_by; /* for ST_TAKEN_FOREIGN: who or what, as a noun; else NULL */
 };
 
 struct st_node {
 	char *name;
-	uint32_t id;       /* index in the cluster; never reused for another name */
-	uint32_t rank;     /* smallest wins a tie; unique; fixed when first seen */
-	uint32_t version;  /* grows with every change that a score could depend on */
-	uint32_t product;  /* id in st_cluster_products(), STRPOOL_NONE = unknown */
-	bool present;      /* false after removal; pods may still hold it */
+	uint32_t id;      /* index in the cluster; never reused for another name */
+	uint32_t rank;    /* smallest wins a tie; unique; fixed when first seen */
+	uint32_t version; /* grows with every change that a score could depend on */
+	uint32_t product; /* id in st_cluster_products(), STRPOOL_NONE = unknown */
+	bool present;     /* false after removal; pods may still hold it */
 	bool unready;
 	bool from_inventory;
 	char *why_unready;
-	uint32_t fences;   /* pods whose allocation cannot be read; > 0: nothing new */
+	uint32_t fences; /* pods whose allocation cannot be read; > 0: nothing new */
 	int64_t cpu_milli, cpu_left_milli; /* left may be negative: others overbook too */
 	int64_t mem_mib, mem_left_mib;
 	int32_t pods_max, pods; /* pods_max 0 = not limited */
@@ -86,11 +89,11 @@ struct st_pod {
 	uint32_t node;
 	int32_t priority;
 	int64_t cpu_milli, mem_mib;
-	uint8_t state;      /* enum st_pod_state */
+	uint8_t state; /* enum st_pod_state */
 	uint8_t grant_count;
 	bool deleting;
-	bool foreign;       /* placed by others: its GPUs are assumed, not known */
-	bool fenced;        /* allocation unreadable: the node is fenced while the pod lives */
+	bool foreign; /* placed by others: its GPUs are assumed, not known */
+	bool fenced;  /* allocation unreadable: the node is fenced while the pod lives */
 	bool memory_bound;
 	struct st_grant *grants;
 };
@@ -122,7 +125,8 @@ int st_cluster_node_put(struct st_cluster *c, const struct st_node_spec *spec, u
 /* The node gets nothing new; what pods hold on it stays until they are gone. ERR_NOT_FOUND, also
  * where it was removed before. */
 int st_cluster_node_remove(struct st_cluster *c, const char *name, struct err *err);
-uint32_t st_cluster_node_find(const struct st_cluster *c, const char *name, size_t len); /* ST_NONE */
+uint32_t st_cluster_node_find(const struct st_cluster *c, const char *name,
+			      size_t len); /* ST_NONE */
 const struct st_node *st_cluster_node(const struct st_cluster *c, uint32_t id);
 uint32_t st_cluster_node_count(const struct st_cluster *c); /* ids run from 0 to this, excluded */
 

@@ -19,10 +19,10 @@
 #define ST_MIG_NAME_CAP 24
 
 enum st_mig_attr {
-	ST_MIG_ME = 1,      /* +me: the media engine; one instance a GPU */
-	ST_MIG_ME_ALL = 2,  /* +me.all: all media engines */
-	ST_MIG_NO_ME = 4,   /* -me */
-	ST_MIG_GFX = 8,     /* +gfx */
+	ST_MIG_ME = 1,     /* +me: the media engine; one instance a GPU */
+	ST_MIG_ME_ALL = 2, /* +me.all: all media engines */
+	ST_MIG_NO_ME = 4,  /* -me */
+	ST_MIG_GFX = 8,    /* +gfx */
 };
 
 struct st_mig_profile {
@@ -35,7 +35,7 @@ struct st_mig_profile {
 	uint8_t attrs;         /* enum st_mig_attr, or-ed */
 	uint8_t start_count;   /* 0 = starts unknown: nothing is placed until a node reports them */
 	uint8_t starts[ST_MIG_STARTS_MAX]; /* ascending */
-	uint8_t bit;           /* bit of starts[0] in a placed mask; set by st_mig_geometry_finish() */
+	uint8_t bit; /* bit of starts[0] in a placed mask; set by st_mig_geometry_finish() */
 };
 
 struct st_mig_geometry {

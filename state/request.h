@@ -8,11 +8,11 @@
 
 #include "state/mig.h"
 
-#define ST_GPUS_MAX 16       /* GPUs of one node */
-#define ST_ITEMS_MAX 8       /* containers of one pod that ask for GPU */
-#define ST_CONTAINER_CAP 64  /* a container name is a DNS label: 63 characters */
-#define ST_PRODUCT_CAP 256   /* "A|B|C" */
-#define ST_NANO 1000000000   /* a whole, where shares are counted in 10^-9 */
+#define ST_GPUS_MAX 16      /* GPUs of one node */
+#define ST_ITEMS_MAX 8      /* containers of one pod that ask for GPU */
+#define ST_CONTAINER_CAP 64 /* a container name is a DNS label: 63 characters */
+#define ST_PRODUCT_CAP 256  /* "A|B|C" */
+#define ST_NANO 1000000000  /* a whole, where shares are counted in 10^-9 */
 
 /* Compute mode of a GPU; the first allocation sets it, the last one leaving frees it. */
 enum st_mode {
@@ -36,21 +36,21 @@ enum st_workload_profile { ST_WORKLOAD_NONE, ST_WORKLOAD_MEMORY_BOUND, ST_WORKLO
 struct st_item {
 	char container[ST_CONTAINER_CAP];
 	enum st_kind kind;
-	enum st_mode mode;       /* SHARE: time-slicing or sm-sharing */
-	bool mode_preferred;     /* SHARE: the other mode is taken where the wanted one has no room */
-	uint8_t count;           /* different GPUs (SHARE, WHOLE) or instances (MIG), >= 1 */
-	int32_t request_mib;     /* SHARE by amount, on each GPU; 0 = by fraction */
-	int32_t request_nano;    /* SHARE by fraction of allocatable, on each GPU; 0 = by amount */
-	int32_t limit_mib;       /* same unit as the request; both 0 = the request */
+	enum st_mode mode;    /* SHARE: time-slicing or sm-sharing */
+	bool mode_preferred;  /* SHARE: the other mode is taken where the wanted one has no room */
+	uint8_t count;        /* different GPUs (SHARE, WHOLE) or instances (MIG), >= 1 */
+	int32_t request_mib;  /* SHARE by amount, on each GPU; 0 = by fraction */
+	int32_t request_nano; /* SHARE by fraction of allocatable, on each GPU; 0 = by amount */
+	int32_t limit_mib;    /* same unit as the request; both 0 = the request */
 	int32_t limit_nano;
-	int32_t compute_nano;    /* SHARE: compute share on each GPU; 0 = none asked for */
+	int32_t compute_nano;          /* SHARE: compute share on each GPU; 0 = none asked for */
 	char profile[ST_MIG_NAME_CAP]; /* MIG */
 };
 
 struct st_request {
-	int64_t cpu_milli;  /* of the whole pod, as Kubernetes counts */
-	int64_t mem_mib;    /* host memory, likewise */
-	char product[ST_PRODUCT_CAP];  /* accepted products joined by '|'; "" = any */
+	int64_t cpu_milli;            /* of the whole pod, as Kubernetes counts */
+	int64_t mem_mib;              /* host memory, likewise */
+	char product[ST_PRODUCT_CAP]; /* accepted products joined by '|'; "" = any */
 	enum st_workload_profile workload;
 	uint8_t item_count; /* 0 = a pod without GPU */
 	struct st_item items[ST_ITEMS_MAX];
@@ -64,7 +64,7 @@ struct st_grant {
 	uint8_t count;
 	uint8_t gpu[ST_GPUS_MAX];   /* index on the node */
 	uint8_t start[ST_GPUS_MAX]; /* MIG: first memory unit; gpu may repeat */
-	int32_t request_mib;  /* booked on each GPU (WHOLE: its allocatable memory on the first) */
+	int32_t request_mib; /* booked on each GPU (WHOLE: its allocatable memory on the first) */
 	int32_t limit_mib;
 	int32_t compute_nano;
 	char profile[ST_MIG_NAME_CAP];

@@ -15,29 +15,32 @@ struct st_kv {
 };
 
 struct st_gpu_spec {
-	const char *uuid;    /* NULL = unnamed: "<index>" stands in */
-	int32_t mem_mib;     /* total, >= 1 */
+	const char *uuid; /* NULL = unnamed: "<index>" stands in */
+	int32_t mem_mib;  /* total, >= 1 */
 	bool unhealthy;
 	const char *foreign; /* NULL, or who holds it outside of Tessera ("pid 4711", "pod a/b") */
 	bool mig_enabled;
-	bool has_geometry;   /* geometry below as read from the driver; else the built-in table */
+	bool has_geometry; /* geometry below as read from the driver; else the built-in table */
 	struct st_mig_geometry geometry;
 	/* Instances present on the GPU. One that belongs to no known allocation is counted as
 	 * foreign: its units are taken. */
 	size_t instance_count;
-	struct { char profile[ST_MIG_NAME_CAP]; uint8_t start; } instances[64];
+	struct {
+		char profile[ST_MIG_NAME_CAP];
+		uint8_t start;
+	} instances[64];
 };
 
 struct st_node_spec {
 	const char *name;
-	const char *product;   /* NULL = unknown; of all its GPUs */
-	int64_t cpu_milli;     /* allocatable */
-	int64_t mem_mib;       /* allocatable */
-	int32_t pods;          /* allocatable pods; 0 = not limited */
-	bool unready;          /* gets nothing new */
+	const char *product; /* NULL = unknown; of all its GPUs */
+	int64_t cpu_milli;   /* allocatable */
+	int64_t mem_mib;     /* allocatable */
+	int32_t pods;        /* allocatable pods; 0 = not limited */
+	bool unready;        /* gets nothing new */
 	const char *why_unready;
-	bool from_inventory;   /* GPUs come from an inventory, not from labels */
-	bool has_rank;         /* rank given from outside (replay); else from the name */
+	bool from_inventory; /* GPUs come from an inventory, not from labels */
+	bool has_rank;       /* rank given from outside (replay); else from the name */
 	uint32_t rank;
 	size_t gpu_count;
 	struct st_gpu_spec *gpus;
@@ -45,11 +48,11 @@ struct st_node_spec {
 
 struct st_container_spec {
 	const char *name;
-	bool init;    /* init container */
-	bool sidecar; /* init container with restartPolicy Always */
-	int64_t cpu_milli;  /* request */
-	int64_t mem_bytes;  /* request */
-	size_t resource_count; /* extended resources in limits (or requests) */
+	bool init;               /* init container */
+	bool sidecar;            /* init container with restartPolicy Always */
+	int64_t cpu_milli;       /* request */
+	int64_t mem_bytes;       /* request */
+	size_t resource_count;   /* extended resources in limits (or requests) */
 	struct st_kv *resources; /* name, quantity text */
 };
 
@@ -64,13 +67,13 @@ struct st_pod_spec {
 	const char *scheduler;      /* schedulerName; "" = none */
 	int32_t priority;
 	enum st_phase phase;
-	bool deleting;              /* has a deletionTimestamp: keeps its GPUs until gone */
-	bool gated;                 /* has scheduling gates */
+	bool deleting; /* has a deletionTimestamp: keeps its GPUs until gone */
+	bool gated;    /* has scheduling gates */
 	int64_t overhead_cpu_milli;
 	int64_t overhead_mem_bytes;
 	size_t annotation_count;
 	struct st_kv *annotations;
-	size_t container_count;     /* init containers first, in order, then the regular ones */
+	size_t container_count; /* init containers first, in order, then the regular ones */
 	struct st_container_spec *containers;
 };
 

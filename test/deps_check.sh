@@ -17,7 +17,7 @@ declare -A may_include=(
 core="base state fragmentation binpack policy"
 # System headers of the core: types, memory, strings, formatting into memory.
 core_headers="assert.h errno.h inttypes.h limits.h stdarg.h stdbool.h stddef.h stdint.h stdio.h
-	stdlib.h string.h uthash.h"
+	regex.h stdlib.h string.h uthash.h"
 # Files of base/ that do I/O; they are in the shell archive, not in the core's.
 shell_files="base/log.c base/file.c"
 

@@ -190,7 +190,7 @@ func TestCase09TerminatingHolds(t *testing.T) {
 	c := waitRefused(t, w.cp, "q")
 	t.Log(c.Message)
 	must(t, w.cp.Admin.RemovePod(p))
-	waitBound(t, w.cp, "q")
+	w.waitWoken(t, "q")
 	// And one that has ended holds nothing, although it is there.
 	must(t, w.cp.Admin.SetPhase(harness.NewPod("q"), "Succeeded"))
 	w.make(sharePod("r", 81920))

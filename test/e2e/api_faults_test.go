@@ -219,9 +219,7 @@ func TestCase13DeletedWhileWatchIsDown(t *testing.T) {
 	w.make(harness.NewPod("next", harness.GPUResource+"=8"))
 	time.Sleep(2 * time.Second)
 	w.api.Clear()
-	waitPod(t, w.cp, "next", "to be bound", 60*time.Second, func(p *harness.Pod) bool {
-		return p.Spec.NodeName != ""
-	})
+	w.waitWoken(t, "next")
 	w.verify()
 }
 

@@ -109,6 +109,6 @@ func TestForeignPodsCount(t *testing.T) {
 	c := waitRefused(t, w.cp, "share")
 	t.Log(c.Message)
 	must(t, w.cp.Admin.RemovePod(other))
-	waitBound(t, w.cp, "share")
+	w.waitWoken(t, "share")
 	w.verify()
 }

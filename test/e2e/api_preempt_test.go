@@ -180,6 +180,34 @@ func TestCase48InventoryWakesPods(t *testing.T) {
 	w.verify()
 }
 
+// Case 48, the race in it: the scheduler hears of new room and asks at once, perhaps before the
+// extender has heard of it. Refused then, the pod would wait for minutes.
+func TestCase48NoLostWakeUp(t *testing.T) {
+	w := newWorld(t, setup{nodes: gpuNodes(1, 1, 81920)})
+	const rounds = 8
+	lost := 0
+	w.make(harness.NewPod("p0").Annotate("gpu-memory", "81920"))
+	holder := waitBound(t, w.cp, "p0")
+	for i := range rounds {
+		name := fmt.Sprint("p", i+1)
+		w.make(harness.NewPod(name).Annotate("gpu-memory", "81920"))
+		waitRefused(t, w.cp, name)
+		time.Sleep(1500 * time.Millisecond) // its back-off is over: the next event brings it up at once
+		must(t, w.cp.Admin.RemovePod(holder))
+		if !w.rec.Wait(4*time.Second, func(pods []harness.Pod) bool {
+			bound, _, _ := counts(pods)
+			return bound == 1 && len(pods) == 1
+		}) {
+			lost++
+		}
+		holder = w.waitWoken(t, name)
+	}
+	t.Logf("%d of %d were not woken", lost, rounds)
+	if lost > 0 {
+		t.Errorf("%d of %d pods were asked about too early and then forgotten", lost, rounds)
+	}
+}
+
 // Case 19: the inventory goes and comes back: nothing new in between, bound pods still count, pending
 // ones are retried without a manual step.
 func TestCase19InventoryGoesAndComes(t *testing.T) {
@@ -192,7 +220,7 @@ func TestCase19InventoryGoesAndComes(t *testing.T) {
 	w.make(sharePod("b", 20480))
 	waitRefused(t, w.cp, "b")
 	w.nodePatch(t, "gpu-00", &inv)
-	waitBound(t, w.cp, "b")
+	w.waitWoken(t, "b")
 	w.make(harness.NewPod("c").Annotate("gpu-memory", "40960")) // 20,480 are left
 	waitRefused(t, w.cp, "c")
 	w.make(sharePod("d", 20480))

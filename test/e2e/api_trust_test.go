@@ -91,7 +91,7 @@ func TestCase07FencedNode(t *testing.T) {
 				return nil
 			}))
 			annotate(p.Metadata.Annotations[x.key])
-			waitBound(t, w.cp, "q")
+			w.waitWoken(t, "q")
 			annotate(x.value)
 			must(t, w.cp.Admin.RemovePod(p))
 			makePod(t, w.cp, sharePod("r", 81920))

@@ -190,6 +190,28 @@ func (w *world) makeMany(count int, pod func(i int) *harness.Pod) {
 	}
 }
 
+// waitWoken waits for a pod that was refused and now has room. The scheduler asks again on the event
+// that made the room, which may be before the extender has seen it, and then not for minutes; here a
+// later event helps out. TestCase48NoLostWakeUp is the test of that race itself.
+func (w *world) waitWoken(t *testing.T, name string) *harness.Pod {
+	t.Helper()
+	nodes, err := w.cp.Admin.Nodes()
+	must(t, err)
+	nudges := 0
+	next := time.Now().Add(5 * time.Second)
+	return waitPod(t, w.cp, name, "to be bound", 30*time.Second, func(p *harness.Pod) bool {
+		if p.Spec.NodeName == "" && time.Now().After(next) {
+			nudges++
+			next = time.Now().Add(5 * time.Second)
+			t.Logf("%s is still waiting: nudge %d", name, nudges)
+			must(t, w.cp.Admin.Merge("/api/v1/nodes/"+nodes[0].Metadata.Name, map[string]any{
+				"metadata": map[string]any{"annotations": map[string]string{
+					"example.com/nudge": fmt.Sprint(w.rng.Int63())}}}))
+		}
+		return p.Spec.NodeName != ""
+	})
+}
+
 // counts of the pods there are.
 func counts(pods []harness.Pod) (bound, refused, open int) {
 	for _, p := range pods {

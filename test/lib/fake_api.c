@@ -1,5 +1,3 @@
-#include "test/lib/fake_api.h"
-
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -9,80 +7,15 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include <microhttpd.h>
-
 #include "base/buf.h"
 #include "base/file.h"
-
-#define WAIT_S 10
-
-struct rule {
-	struct rule *next;
-	char *method, *path, *query;
-	int times;
-	struct fake_reply r;
-};
-
-struct seen {
-	struct seen *next;
-	struct fake_request rq;
-};
-
-struct fake_stream {
-	struct fake_stream *next;
-	struct fake_api *api;
-	struct part {
-		struct part *next;
-		size_t len, at;
-		char data[];
-	} *first, **last;
-	bool ended;
-	enum fake_end how;
-};
-
-struct fake_api {
-	struct MHD_Daemon *daemon;
-	char url[64];
-	char *cert, *key;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	bool stopping;
-	struct rule *rules;
-	struct seen *seen, **seen_last;
-	struct fake_stream *streams;
-	unsigned connections;
-	fake_handler_fn handler;
-	void *handler_ctx;
-};
+#include "test/lib/fake_api_internal.h"
 
 /* One request while it comes in. */
 struct incoming {
 	struct buf body;
 	unsigned conn;
 };
-
-static void *must(void *p)
-{
-	if (p == NULL)
-		abort();
-	return p;
-}
-
-static char *dup_or_null(const char *s)
-{
-	return s != NULL ? must(strdup(s)) : NULL;
-}
-
-static void deadline_in(struct timespec *t, int64_t ms)
-{
-	clock_gettime(CLOCK_REALTIME, t);
-	t->tv_sec += ms / 1000;
-	t->tv_nsec += ms % 1000 * 1000000;
-	if (t->tv_nsec >= 1000000000) {
-		t->tv_sec++;
-		t->tv_nsec -= 1000000000;
-	}
-}
 
 /* ---- answers ---- */
 
@@ -179,7 +112,7 @@ static void free_body(void *ctx)
 
 static void add_headers(struct MHD_Response *r, const char *headers)
 {
-	char *copy = must(strdup(headers)), *rest = copy, *line;
+	char *copy = fake_must(strdup(headers)), *rest = copy, *line;
 
 	while ((line = strsep(&rest, "\n")) != NULL) {
 		char *colon = strstr(line, ": ");
@@ -198,19 +131,19 @@ static enum MHD_Result respond(struct fake_api *f, struct MHD_Connection *conn,
 	int fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 	size_t len = r->body != NULL ? strlen(r->body) : 0;
 	bool plain = r->chunk == 0 && r->end == FAKE_END && r->stream == NULL && r->next == NULL;
-	struct body *b = must(calloc(1, sizeof(*b)));
+	struct body *b = fake_must(calloc(1, sizeof(*b)));
 	struct MHD_Response *resp;
 	enum MHD_Result res;
 
 	*b = (struct body){.api = f, .r = *r, .len = len, .fd = fd};
-	b->r.body = dup_or_null(r->body);
+	b->r.body = fake_dup(r->body);
 	if (r->status == 0) {
 		finish(b, r->end);
 		free_body(b);
 		return MHD_NO;
 	}
-	resp = must(MHD_create_response_from_callback(plain ? len : MHD_SIZE_UNKNOWN, 65536,
-						      read_body, b, free_body));
+	resp = fake_must(MHD_create_response_from_callback(plain ? len : MHD_SIZE_UNKNOWN, 65536,
+							   read_body, b, free_body));
 	if (r->headers != NULL)
 		add_headers(resp, r->headers);
 	MHD_add_response_header(resp, "Content-Type", "application/json");
@@ -241,18 +174,18 @@ static const char *header(struct MHD_Connection *conn, const char *name)
 static struct seen *remember(struct fake_api *f, struct MHD_Connection *conn, const char *url,
 			     const char *method, struct incoming *in)
 {
-	struct seen *s = must(calloc(1, sizeof(*s)));
+	struct seen *s = fake_must(calloc(1, sizeof(*s)));
 	const char *auth = header(conn, "Authorization");
 	struct buf query = BUF_INIT;
 
 	MHD_get_connection_values(conn, MHD_GET_ARGUMENT_KIND, add_query, &query);
 	s->rq.len = in->body.len;
-	s->rq.body = must(buf_take(&in->body));
-	s->rq.method = must(strdup(method));
-	s->rq.path = must(strdup(url));
-	s->rq.query = must(buf_take(&query));
-	s->rq.token = must(strdup(strncmp(auth, "Bearer ", 7) == 0 ? auth + 7 : ""));
-	s->rq.type = must(strdup(header(conn, "Content-Type")));
+	s->rq.body = fake_must(buf_take(&in->body));
+	s->rq.method = fake_must(strdup(method));
+	s->rq.path = fake_must(strdup(url));
+	s->rq.query = fake_must(buf_take(&query));
+	s->rq.token = fake_must(strdup(strncmp(auth, "Bearer ", 7) == 0 ? auth + 7 : ""));
+	s->rq.type = fake_must(strdup(header(conn, "Content-Type")));
 	s->rq.conn = in->conn;
 	pthread_mutex_lock(&f->lock);
 	*f->seen_last = s;
@@ -298,7 +231,7 @@ static bool wait_ms(struct fake_api *f, int ms)
 	bool on;
 	int r = 0;
 
-	deadline_in(&until, ms);
+	fake_deadline(&until, ms);
 	pthread_mutex_lock(&f->lock);
 	while (!f->stopping && ms > 0 && r != ETIMEDOUT)
 		r = pthread_cond_timedwait(&f->changed, &f->lock, &until);
@@ -321,7 +254,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *conn, const 
 		const union MHD_ConnectionInfo *info =
 			MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
-		in = must(calloc(1, sizeof(*in)));
+		in = fake_must(calloc(1, sizeof(*in)));
 		in->conn = (unsigned)(uintptr_t)info->socket_context;
 		*state = in;
 		return MHD_YES;
@@ -380,11 +313,11 @@ static char *read_pem(const char *dir, const char *name)
 
 struct fake_api *fake_api_start(const char *tls)
 {
-	struct fake_api *f = must(calloc(1, sizeof(*f)));
+	struct fake_api *f = fake_must(calloc(1, sizeof(*f)));
 	struct sockaddr_in addr = {.sin_family = AF_INET,
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-			 MHD_USE_POLL;
+	unsigned flags =
+		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL;
 	struct MHD_OptionItem pem[3] = {{MHD_OPTION_END, 0, NULL}};
 
 	pthread_mutex_init(&f->lock, NULL);
@@ -398,11 +331,11 @@ struct fake_api *fake_api_start(const char *tls)
 		pem[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, f->key};
 		pem[2] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
 	}
-	f->daemon = must(MHD_start_daemon(
-		flags, 0, NULL, NULL, on_request, f, MHD_OPTION_SOCK_ADDR, &addr,
-		MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-		NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, f, MHD_OPTION_ARRAY, pem,
-		MHD_OPTION_END));
+	f->daemon = fake_must(
+		MHD_start_daemon(flags, 0, NULL, NULL, on_request, f, MHD_OPTION_SOCK_ADDR, &addr,
+				 MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_NOTIFY_COMPLETED,
+				 on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, f,
+				 MHD_OPTION_ARRAY, pem, MHD_OPTION_END));
 	snprintf(f->url, sizeof(f->url), "%s://127.0.0.1:%u", tls != NULL ? "https" : "http",
 		 MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
 	return f;
@@ -477,144 +410,4 @@ void fake_api_stop(struct fake_api *f)
 	pthread_cond_destroy(&f->changed);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
-}
-
-void fake_api_on(struct fake_api *f, const char *method, const char *path, const char *query,
-		 int times, const struct fake_reply *r)
-{
-	struct rule *u = must(calloc(1, sizeof(*u))), **end;
-
-	u->method = must(strdup(method));
-	u->path = must(strdup(path));
-	u->query = dup_or_null(query);
-	u->times = times;
-	u->r = *r;
-	u->r.body = dup_or_null(r->body);
-	u->r.headers = dup_or_null(r->headers);
-	pthread_mutex_lock(&f->lock);
-	for (end = &f->rules; *end != NULL; end = &(*end)->next)
-		;
-	*end = u;
-	pthread_mutex_unlock(&f->lock);
-}
-
-void fake_api_answer(struct fake_api *f, const char *method, const char *path, int status,
-		     const char *body)
-{
-	struct fake_reply r = {.status = status, .body = body};
-
-	fake_api_on(f, method, path, NULL, 1, &r);
-}
-
-struct fake_stream *fake_api_watch(struct fake_api *f, const char *path)
-{
-	struct fake_stream *s = must(calloc(1, sizeof(*s)));
-	struct fake_reply r = {.status = 200, .stream = s};
-
-	s->api = f;
-	s->last = &s->first;
-	pthread_mutex_lock(&f->lock);
-	s->next = f->streams;
-	f->streams = s;
-	pthread_mutex_unlock(&f->lock);
-	fake_api_on(f, "GET", path, "watch=1", 1, &r);
-	return s;
-}
-
-void fake_api_handle(struct fake_api *f, fake_handler_fn fn, void *ctx)
-{
-	pthread_mutex_lock(&f->lock);
-	f->handler = fn;
-	f->handler_ctx = ctx;
-	pthread_mutex_unlock(&f->lock);
-}
-
-void fake_stream_put(struct fake_stream *s, const char *text, size_t chunk)
-{
-	size_t len = strlen(text);
-
-	pthread_mutex_lock(&s->api->lock);
-	for (size_t at = 0; at < len;) {
-		size_t n = chunk > 0 && chunk < len - at ? chunk : len - at;
-		struct part *p = must(calloc(1, sizeof(*p) + n));
-
-		memcpy(p->data, text + at, n);
-		p->len = n;
-		*s->last = p;
-		s->last = &p->next;
-		at += n;
-	}
-	pthread_cond_broadcast(&s->api->changed);
-	pthread_mutex_unlock(&s->api->lock);
-}
-
-void fake_stream_end(struct fake_stream *s, enum fake_end how)
-{
-	pthread_mutex_lock(&s->api->lock);
-	s->ended = true;
-	s->how = how;
-	pthread_cond_broadcast(&s->api->changed);
-	pthread_mutex_unlock(&s->api->lock);
-}
-
-static bool wanted(const struct fake_request *rq, const char *method, const char *path)
-{
-	return (method == NULL || strcmp(method, rq->method) == 0) &&
-	       (path == NULL || strcmp(path, rq->path) == 0);
-}
-
-const struct fake_request *fake_api_wait(struct fake_api *f, const char *method, const char *path,
-					 unsigned n)
-{
-	const struct fake_request *found = NULL;
-	struct timespec until;
-	int r = 0;
-
-	deadline_in(&until, WAIT_S * 1000);
-	pthread_mutex_lock(&f->lock);
-	while (r != ETIMEDOUT) {
-		unsigned count = 0;
-
-		for (struct seen *s = f->seen; s != NULL && found == NULL; s = s->next) {
-			if (wanted(&s->rq, method, path) && ++count == n)
-				found = &s->rq;
-		}
-		if (found != NULL)
-			break;
-		r = pthread_cond_timedwait(&f->changed, &f->lock, &until);
-	}
-	pthread_mutex_unlock(&f->lock);
-	return found;
-}
-
-unsigned fake_api_count(struct fake_api *f, const char *method, const char *path)
-{
-	unsigned count = 0;
-
-	pthread_mutex_lock(&f->lock);
-	for (struct seen *s = f->seen; s != NULL; s = s->next)
-		count += wanted(&s->rq, method, path);
-	pthread_mutex_unlock(&f->lock);
-	return count;
-}
-
-unsigned fake_api_connections(struct fake_api *f)
-{
-	unsigned n;
-
-	pthread_mutex_lock(&f->lock);
-	n = f->connections;
-	pthread_mutex_unlock(&f->lock);
-	return n;
-}
-
-bool fake_query_has(const struct fake_request *rq, const char *member)
-{
-	size_t len = strlen(member);
-
-	for (const char *p = rq->query; (p = strstr(p, member)) != NULL; p++) {
-		if ((p == rq->query || p[-1] == '&') && (p[len] == '&' || p[len] == '\0'))
-			return true;
-	}
-	return false;
 }

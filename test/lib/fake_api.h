@@ -18,12 +18,12 @@ struct fake_request {
 	const char *type;                  /* Content-Type, "" = none */
 	const char *body;                  /* NUL behind len bytes */
 	size_t len;
-	unsigned conn;                     /* connections count from 1 */
+	unsigned conn; /* connections count from 1 */
 };
 
 enum fake_end {
-	FAKE_END,        /* as HTTP has it */
-	FAKE_END_RESET,  /* TCP reset behind the body; with status 0 instead of an answer */
+	FAKE_END,       /* as HTTP has it */
+	FAKE_END_RESET, /* TCP reset behind the body; with status 0 instead of an answer */
 	FAKE_END_SILENT, /* open, and nothing more until the server stops; status 0: no answer at all */
 };
 

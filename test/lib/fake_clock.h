@@ -26,8 +26,7 @@ static inline struct ku_clock fake_clock_init(struct fake_clock *c)
 {
 	atomic_init(&c->mono_us, INT64_C(1000000000));
 	atomic_init(&c->wall_us, INT64_C(1767323045000000));
-	return (struct ku_clock){
-		.mono_us = fake_clock_mono, .wall_us = fake_clock_wall, .ctx = c};
+	return (struct ku_clock){.mono_us = fake_clock_mono, .wall_us = fake_clock_wall, .ctx = c};
 }
 
 /* Forward by ms; then the client looks at it (NULL: none does). */

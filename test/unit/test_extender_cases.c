@@ -184,7 +184,7 @@ static char *three_containers(const char *uid)
 Test(cases_wire, case_3_containers_count_not_pods)
 {
 	struct ex_service_config cfg = {.state = {.clients_max = 10, .overcommit_permille = 1000}};
-	char uid[8], *body, *reply, *error;
+	char uid[16], *body, *reply, *error;
 
 	one_node("n", 1, 40960);
 	open_with(&cfg, true);
@@ -264,7 +264,7 @@ Test(cases_wire, case_10_clients_are_refused_in_filter)
 {
 	struct ex_service_config cfg = {.state = {.clients_max = 3, .overcommit_permille = 1000}};
 	struct xf_pod p = {.uid = "x", .annotations = "\"gpu-memory\":\"100\""};
-	char uid[8];
+	char uid[16];
 
 	one_node("n", 1, 40960);
 	open_with(&cfg, false);

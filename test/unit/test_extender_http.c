@@ -24,7 +24,7 @@ static void open_all(void)
 	close(fd);
 	xf_list_begin(&b);
 	for (int i = 0; i < 4; i++) {
-		char name[8];
+		char name[16];
 
 		snprintf(name, sizeof(name), "n%d", i);
 		xf_node(&b, name, 8, 40960, A100, false);
@@ -203,7 +203,7 @@ static void post_all(const char *path, char *const *bodies)
 
 Test(extender_http, three_hundred_binds_at_once)
 {
-	char *filters[AT_ONCE], *binds[AT_ONCE], uid[16], node[8];
+	char *filters[AT_ONCE], *binds[AT_ONCE], uid[16], node[16];
 	struct ex_service_counts counts;
 
 	for (int i = 0; i < AT_ONCE; i++) {

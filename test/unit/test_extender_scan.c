@@ -202,8 +202,10 @@ Test(extender_scan, a_hundred_thousand_names_of_253_characters)
 	name[253] = '\0';
 	buf_puts(&b, "{\"NodeNames\":[");
 	for (int i = 0; i < 100000; i++) {
-		snprintf(name, 11, "node-%05d", i);
-		name[10] = '-';
+		char head[24];
+
+		snprintf(head, sizeof(head), "node-%05d-", i);
+		memcpy(name, head, 11);
 		buf_printf(&b, "%s\"%s\"", i > 0 ? "," : "", name);
 	}
 	buf_puts(&b, "]}");

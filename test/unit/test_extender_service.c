@@ -280,7 +280,7 @@ Test(extender_service, pending_pods_of_the_file_can_be_bound_at_once)
 Test(extender_service, only_so_many_pods_are_remembered)
 {
 	struct ex_service_config cfg = {.state = ST_CONFIG_DEFAULT, .pods_cache = 16};
-	char uid[8];
+	char uid[16];
 
 	xf_close(&f);
 	xf_open(&f, cluster, &cfg, NULL);

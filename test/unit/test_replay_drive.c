@@ -131,33 +131,33 @@ static void same_as_replay(const char *policy)
 	stop(&s);
 }
 
-Test(replay_drive, ca_fgd_places_as_the_replay, .timeout = 120)
+Test(replay_drive, ca_fgd_places_as_the_replay)
 {
 	same_as_replay("ca-fgd");
 }
 
-Test(replay_drive, fgd_places_as_the_replay, .timeout = 120)
+Test(replay_drive, fgd_places_as_the_replay)
 {
 	same_as_replay("fgd");
 }
 
-Test(replay_drive, bestfit_places_as_the_replay, .timeout = 120)
+Test(replay_drive, bestfit_places_as_the_replay)
 {
 	same_as_replay("bestfit");
 }
 
-Test(replay_drive, packing_places_as_the_replay, .timeout = 120)
+Test(replay_drive, packing_places_as_the_replay)
 {
 	same_as_replay("packing");
 }
 
-Test(replay_drive, spread_places_as_the_replay, .timeout = 120)
+Test(replay_drive, spread_places_as_the_replay)
 {
 	same_as_replay("spread");
 }
 
 /* Binds in flight beside the next pods' cycles: some are refused, none is lost or given twice. */
-Test(replay_drive, many_binds_at_once_lose_nothing, .timeout = 120)
+Test(replay_drive, many_binds_at_once_lose_nothing)
 {
 	struct rp_drive_options opt = {
 		.seed = 5, .run = 1, .concurrency = 32, .retries = 5, .decisions = true};
@@ -181,7 +181,7 @@ Test(replay_drive, many_binds_at_once_lose_nothing, .timeout = 120)
 	stop(&s);
 }
 
-Test(replay_drive, a_limit_and_a_rate_are_kept, .timeout = 120)
+Test(replay_drive, a_limit_and_a_rate_are_kept)
 {
 	struct rp_drive_options opt = {
 		.seed = 5, .run = 1, .concurrency = 4, .limit = 20, .rate = 200};
@@ -199,7 +199,7 @@ Test(replay_drive, a_limit_and_a_rate_are_kept, .timeout = 120)
 	stop(&s);
 }
 
-Test(replay_drive, nobody_listening_is_an_error, .timeout = 120)
+Test(replay_drive, nobody_listening_is_an_error)
 {
 	struct rp_drive_options opt = {.concurrency = 1};
 	struct rp_drive_result d;

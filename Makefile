@@ -15,6 +15,7 @@ FUZZ_CC ?= clang
 CLANG_FORMAT ?= clang-format
 CLANG_TIDY ?= clang-tidy
 GCOV ?= gcov
+PROTOC_C ?= protoc-c
 BUILD ?= build
 PREFIX ?= /usr/local
 OPT ?= -O3
@@ -22,6 +23,7 @@ WERROR ?= 0
 V ?= 0
 FUZZ_SECONDS ?= 30
 Q := $(if $(filter 1,$(V)),,@)
+comma := ,
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) $(2))
 
 VARIANTS := release debug asan tsan fuzz cov
@@ -34,11 +36,20 @@ CORE_SRC := $(filter-out $(SHELL_SRC),$(wildcard $(addsuffix /*.c,\
 KUBE_SRC := $(wildcard kube/*.c)
 EXTENDER_SRC := $(filter-out extender/main.c,$(wildcard extender/*.c))
 REPLAY_SRC := $(filter-out replay/main.c,$(wildcard replay/*.c))
+ENFORCER_SRC := $(filter-out enforcer/main.c,$(wildcard enforcer/*.c))
+# Written by protoc-c to $(BUILD)/gen, included as "enforcer/<name>.pb-c.h".
+PROTO := $(wildcard enforcer/*.proto)
+PROTO_HDR := $(PROTO:%.proto=$(BUILD)/gen/%.pb-c.h)
 
 # Programs are named after the folder that has a main.c.
-PROGRAMS := $(patsubst %/main.c,tessera-%,$(wildcard extender/main.c replay/main.c))
+PROGRAMS := $(patsubst %/main.c,tessera-%,$(wildcard \
+	extender/main.c replay/main.c enforcer/main.c))
 
-TEST_LIB_SRC := $(wildcard test/lib/*.c)
+# Stand-ins for the driver's library and tools, built under the names of those.
+FAKE_NVML_SRC := $(wildcard test/lib/fake_nvml*.c)
+FAKE_SRC := $(FAKE_NVML_SRC) $(wildcard test/lib/fake_mps*.c test/lib/fake_smi.c)
+FAKES := libnvidia-ml.so.1 nvidia-smi nvidia-cuda-mps-control nvidia-cuda-mps-server
+TEST_LIB_SRC := $(filter-out $(FAKE_SRC),$(wildcard test/lib/*.c))
 UNIT_SRC := $(wildcard test/unit/*.c)
 GOLDEN_SRC := $(wildcard test/golden/*.c)
 MODEL_SRC := $(wildcard test/model/*.c)
@@ -54,7 +65,7 @@ STRESS := $(patsubst test/stress/%.c,stress/%,$(STRESS_SRC))
 FUZZERS := $(patsubst test/fuzz/%.c,%,$(FUZZ_SRC))
 BENCHES := $(patsubst bench/%.c,bench/%,$(BENCH_SRC))
 
-FOLDERS := base state fragmentation binpack policy kube extender replay bench \
+FOLDERS := base state fragmentation binpack policy kube extender enforcer replay bench \
 	$(addprefix test/,lib unit golden model stress fuzz canary)
 ALL_SRC := $(wildcard $(addsuffix /*.c,$(FOLDERS)))
 ALL_HDR := $(wildcard $(addsuffix /*.h,$(FOLDERS)))
@@ -85,7 +96,7 @@ cov_CC = $(CC)
 cov_FLAGS := -O0 --coverage
 cov_LINK := --coverage
 
-LIBS := -Wl,--as-needed -lmicrohttpd -lcjson -lcurl -lyaml -lz -lm -pthread
+LIBS := -Wl,--as-needed -lmicrohttpd -lcjson -lcurl -lyaml -lz -lprotobuf-c -lm -pthread
 # Allocation calls of our own code go through test/lib/oom.c in the Criterion programs.
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray,--wrap=strdup \
 	-Wl,--wrap=strndup
@@ -102,7 +113,7 @@ all: programs ## build the programs (release); the default
 # ---- one set of rules for each variant -------------------------------------------------------
 # $(1) variant; $(call objs,variant,sources)
 objs = $(patsubst %.c,$(BUILD)/$(1)/obj/%.o,$(2))
-ARCHIVES := replay extender kube shell core
+ARCHIVES := replay extender enforcer kube shell core
 libs = $(patsubst %,$(BUILD)/$(1)/libtessera-%.a,$(ARCHIVES))
 # $(call link,variant,extra libraries): prerequisites that are not objects or archives are skipped
 link = $(Q)$($(1)_CC) $(COMMON) $($(1)_FLAGS) $(CFLAGS) $($(1)_LINK) $(LDFLAGS) -o $@ \
@@ -117,16 +128,25 @@ $(BUILD)/$(1)/.sources: FORCE
 	@mkdir -p $$(@D); t='$(ALL_SRC)'; \
 	[ "$$$$(cat $$@ 2>/dev/null)" = "$$$$t" ] || printf '%s\n' "$$$$t" >$$@
 
-$(BUILD)/$(1)/obj/%.o: %.c $(BUILD)/$(1)/.flags
+$(BUILD)/$(1)/obj/%.o: %.c $(BUILD)/$(1)/.flags | $(PROTO_HDR)
 	$$(call say,CC,$$@)
 	@mkdir -p $$(@D)
-	$$(Q)$($(1)_CC) $(COMMON) $($(1)_FLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $$@ $$<
+	$$(Q)$($(1)_CC) $(COMMON) -I$(BUILD)/gen $($(1)_FLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP \
+		-c -o $$@ $$<
+
+# What a generator wrote is not held to our warnings.
+$(BUILD)/$(1)/obj/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/$(1)/.flags
+	$$(call say,CC,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$($(1)_CC) $(COMMON) -w -I$(BUILD)/gen $($(1)_FLAGS) $(CPPFLAGS) $(CFLAGS) -c -o $$@ $$<
 
 $(BUILD)/$(1)/libtessera-core.a: $(call objs,$(1),$(CORE_SRC))
 $(BUILD)/$(1)/libtessera-shell.a: $(call objs,$(1),$(SHELL_SRC))
 $(BUILD)/$(1)/libtessera-kube.a: $(call objs,$(1),$(KUBE_SRC))
 $(BUILD)/$(1)/libtessera-extender.a: $(call objs,$(1),$(EXTENDER_SRC))
 $(BUILD)/$(1)/libtessera-replay.a: $(call objs,$(1),$(REPLAY_SRC))
+$(BUILD)/$(1)/libtessera-enforcer.a: $(call objs,$(1),$(ENFORCER_SRC)) \
+	$(PROTO:%.proto=$(BUILD)/$(1)/obj/gen/%.pb-c.o)
 $(BUILD)/$(1)/libtessera-test.a: $(call objs,$(1),$(TEST_LIB_SRC))
 $(call libs,$(1)) $(BUILD)/$(1)/libtessera-test.a: $(BUILD)/$(1)/.sources
 	$$(call say,AR,$$@)
@@ -151,6 +171,20 @@ $(BUILD)/$(1)/stress/%: $(BUILD)/$(1)/obj/test/stress/%.o $(BUILD)/$(1)/libtesse
 	@mkdir -p $$(@D)
 	$$(call link,$(1))
 
+$(BUILD)/$(1)/libnvidia-ml.so.1: $(FAKE_NVML_SRC) $(BUILD)/$(1)/.flags
+	$$(call say,FAKE,$$@)
+	$$(Q)$($(1)_CC) $(COMMON) $($(1)_FLAGS) $(CFLAGS) $(filter-out -pie,$($(1)_LINK)) -fPIC \
+		-shared -Wl,-Bsymbolic -o $$@ $$(filter %.c,$$^)
+$(BUILD)/$(1)/nvidia-smi: $(call objs,$(1),test/lib/fake_smi.c) $(BUILD)/$(1)/libnvidia-ml.so.1
+	$$(call say,FAKE,$$@)
+	$$(call link,$(1),-L$$(@D) -l:libnvidia-ml.so.1 -Wl$$(comma)-rpath$$(comma)'$$$$ORIGIN')
+$(BUILD)/$(1)/nvidia-cuda-mps-control: $(call objs,$(1),$(filter test/lib/fake_mps%,$(FAKE_SRC)))
+	$$(call say,FAKE,$$@)
+	$$(call link,$(1))
+$(BUILD)/$(1)/nvidia-cuda-mps-server: $(BUILD)/$(1)/nvidia-cuda-mps-control
+	$$(Q)cp $$< $$@
+$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES))
+
 # Programs that must fail: they prove that the sanitizers of the test runs see something.
 $(BUILD)/$(1)/canary/%: $(BUILD)/$(1)/obj/test/canary/%.o
 	$$(call say,LINK,$$@)
@@ -172,12 +206,17 @@ $(BUILD)/$(1)/bench/%: $(BUILD)/$(1)/obj/bench/%.o $(call objs,$(1),$(BENCH_LIB_
 endef
 $(foreach v,$(VARIANTS),$(eval $(call VARIANT_RULES,$(v))))
 
+$(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
+	$(call say,PROTO,$<)
+	@mkdir -p $(BUILD)/gen
+	$(Q)$(PROTOC_C) --c_out=$(BUILD)/gen $<
+
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/obj/test/fuzz/fuzz_%.o $(call libs,fuzz)
 	$(call say,LINK,$@)
 	$(call link,fuzz)
 
 -include $(foreach v,$(VARIANTS),$(patsubst %.o,%.d,$(call objs,$(v),$(ALL_SRC) \
-	extender/main.c replay/main.c)))
+	extender/main.c replay/main.c enforcer/main.c)))
 
 # ---- groups: VARIANT=asan and so on chooses which build --------------------------------------
 VARIANT ?= debug
@@ -215,7 +254,7 @@ cov: $(addprefix $(BUILD)/cov/,$(SUITES)) ## line coverage of the Criterion test
 	$(Q)find $(BUILD)/cov -name '*.gcda' -delete
 	$(Q)BUILD=$(BUILD) test/run.sh suites cov $(SUITES)
 	$(Q)$(GCOV) -n $(call objs,cov,$(CORE_SRC) $(SHELL_SRC) $(KUBE_SRC) $(EXTENDER_SRC) \
-		$(REPLAY_SRC)) 2>/dev/null | awk -F"'" '/^File/ { f = $$2 } \
+		$(REPLAY_SRC) $(ENFORCER_SRC)) 2>/dev/null | awk -F"'" '/^File/ { f = $$2 } \
 		/^Lines executed/ && f !~ /^\// { print $$0 "  " f; f = "/" }'
 
 check: ## everything: style, both compilers, all tests and sanitizers
@@ -247,17 +286,17 @@ format: ## reformat all sources
 format-check: ## fail where `make format` would change something
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(ALL_SRC) $(ALL_HDR)
 
-headers: ## every header compiles alone
+headers: $(PROTO_HDR) ## every header compiles alone
 	$(Q)for h in $(ALL_HDR); do \
-		$(CC) $(COMMON) -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
+		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
 # One stamp a file, so that -j works and only changed files are looked at again.
 TIDY_SRC := $(filter-out test/canary/%,$(ALL_SRC))
 tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all sources
-$(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy
+$(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy | $(PROTO_HDR)
 	$(call say,TIDY,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CLANG_TIDY) --quiet $< -- -std=gnu11 -D_GNU_SOURCE -I. 2>/dev/null
+	$(Q)$(CLANG_TIDY) --quiet $< -- -std=gnu11 -D_GNU_SOURCE -I. -I$(BUILD)/gen 2>/dev/null
 	@touch $@
 
 # ---- the rest --------------------------------------------------------------------------------

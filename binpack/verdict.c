@@ -50,6 +50,12 @@ enum bp_verdict bp_nearer(enum bp_verdict a, enum bp_verdict b)
 	return verdicts[b].nearness > verdicts[a].nearness ? b : a;
 }
 
+/* What the limits of one GPU may add up to. */
+static int64_t limit_bound(const struct st_config *cfg, int32_t alloc_mib)
+{
+	return (int64_t)alloc_mib * cfg->overcommit_permille / 1000;
+}
+
 enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,
 				 enum st_mode mode, const struct st_item *it)
 {
@@ -60,7 +66,7 @@ enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gp
 		return BP_TAKEN;
 	if (g->mode == ST_MODE_MIG)
 		return BP_ONLY_MIG;
-	if (request > g->alloc_mib)
+	if (request > g->alloc_mib || limit > limit_bound(cfg, g->alloc_mib))
 		return BP_TOO_LARGE;
 	if (g->free_mib < request)
 		return BP_MEMORY;
@@ -70,7 +76,7 @@ enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gp
 		return BP_CLIENTS;
 	if (mode == ST_MODE_SM_SHARING && g->compute_left_nano < it->compute_nano)
 		return BP_COMPUTE;
-	if ((g->limit_mib + limit) * 1000 > (int64_t)g->alloc_mib * cfg->overcommit_permille)
+	if (g->limit_mib + limit > limit_bound(cfg, g->alloc_mib))
 		return BP_LIMIT;
 	return BP_OK;
 }
@@ -178,6 +184,24 @@ static int put_states(const struct tally *t, char *buf, unsigned cap, int at)
 	return at;
 }
 
+/* Appends how much is asked for and how much there is, for a verdict on memory. */
+static int put_memory(const struct st_config *cfg, const struct tally *t, const struct st_item *it,
+		      enum bp_verdict v, char *buf, unsigned cap, int at)
+{
+	int32_t request = st_item_request_mib(it, t->most_alloc);
+	const char *each = it->count > 1 ? " on each" : "";
+
+	if (v == BP_MEMORY)
+		return at + snprintf(buf + at, cap - (unsigned)at, " (%d of %d MiB%s)", t->most_free,
+				     request, each);
+	if (request > t->most_alloc)
+		return at + snprintf(buf + at, cap - (unsigned)at, " (%d MiB%s, at most %d)",
+				     request, each, t->most_alloc);
+	return at + snprintf(buf + at, cap - (unsigned)at, " (limit of %d MiB%s, at most %lld)",
+			     st_item_limit_mib(it, t->most_alloc), each,
+			     (long long)limit_bound(cfg, t->most_alloc));
+}
+
 char *bp_explain(const struct st_cluster *c, uint32_t node, const struct st_request *req,
 		 enum bp_verdict v, char *buf, unsigned cap)
 {
@@ -201,9 +225,7 @@ char *bp_explain(const struct st_cluster *c, uint32_t node, const struct st_requ
 	case BP_MEMORY:
 	case BP_TOO_LARGE:
 		if (it && t.open > 0)
-			at += snprintf(buf + at, cap - (unsigned)at, " (%d of %d MiB%s)", t.most_free,
-				       st_item_request_mib(it, t.most_alloc),
-				       it->count > 1 ? " on each" : "");
+			at = put_memory(st_cluster_config(c), &t, it, v, buf, cap, at);
 		if (at >= (int)cap)
 			break;
 		__attribute__((fallthrough));

@@ -5,6 +5,7 @@ set -euo pipefail
 packages=(
 	build-essential pkg-config
 	libmicrohttpd-dev libcjson-dev uthash-dev libcurl4-openssl-dev libyaml-dev zlib1g-dev
+	libprotobuf-c-dev protobuf-c-compiler
 	libcriterion-dev
 	clang clang-format clang-tidy
 )

@@ -90,12 +90,14 @@ enum en_verdict {
 struct en_plan {
 	enum en_verdict verdict;
 	char why[ERR_MSG_CAP]; /* REFUSE; also LEAVE, where fail_open let it through. Else "" */
+	struct st_grant
+		grant; /* of GIVE, and of REFUSE where it could be read (count > 0). gpu[] are
+				* places in node->gpus */
 	/* GIVE: */
-	struct st_grant grant; /* gpu[] are places in node->gpus */
-	bool uses_mps;         /* gets the pipe directory */
-	bool by_cgroup;        /* memory is limited on the container's cgroup */
-	bool by_client;        /* memory is limited for each process (legacy MPS) */
-	int percent;           /* compute share as MPS takes it, 1 to 100; 0 = none */
+	bool uses_mps;      /* gets the pipe directory */
+	bool by_cgroup;     /* memory is limited on the container's cgroup */
+	bool by_client;     /* memory is limited for each process (legacy MPS) */
+	int percent;        /* compute share as MPS takes it, 1 to 100; 0 = none */
 	bool own_namespace; /* of MPS, with that share: pipe_source is to be set to its directory */
 	char pipe_source[EN_PATH_CAP]; /* on the host */
 	const char *pipe_target;       /* in the container; a constant */

@@ -35,7 +35,7 @@ static void ops_remove(struct ex_service *s, struct ex_op *op)
 }
 
 /* Prepares the operation before the lock is taken. */
-static int op_prepare(struct ex_op *op, const char *uid, bool release, struct err *err)
+int ex_op_prepare(struct ex_op *op, const char *uid, bool release, struct err *err)
 {
 	free(op->uid);
 	st_annotations_fini(&op->annotations);
@@ -89,14 +89,16 @@ static int refuse(struct ex_service *s, const struct ex_bind_args *a, uint32_t n
 		       code < (enum ex_code)BP_VERDICT_COUNT ? text : ex_code_text(code));
 }
 
-/* Chooses and reserves. */
-static int reserve(struct ex_service *s, const struct ex_bind_args *a,
-		   const struct ex_recent_pod *pod, struct ex_op *op, struct err *err)
+int ex_reserve(struct ex_service *s, const struct ex_bind_args *a, const struct ex_recent_pod *pod,
+	       struct ex_op *op, struct err *err)
 {
 	uint32_t node = st_cluster_node_find(s->c, a->node, strlen(a->node));
 	enum ex_code code;
 	int rc;
 
+	if (strcmp(pod->ident.ns, a->ns) != 0 || strcmp(pod->ident.name, a->name) != 0)
+		return err_set(err, ERR_CONFLICT, "uid %s is pod %s/%s, not %s/%s", a->uid,
+			       pod->ident.ns, pod->ident.name, a->ns, a->name);
 	if (node == ST_NONE)
 		return err_set(err, ERR_NOT_FOUND, "node \"%s\" is not known", a->node);
 	ex_nominations_expire(s);
@@ -126,14 +128,12 @@ static int bind_locked(struct ex_service *s, const struct ex_bind_args *a, struc
 	pod = ex_recent_get(s->recent, a->uid);
 	if (pod == NULL) {
 		s->counts.binds_unknown++;
-		return err_set(err, ERR_NOT_FOUND,
-			       "pod %s/%s (uid %s) was not seen by filter lately; it is tried again",
-			       a->ns, a->name, a->uid);
+		return err_set(
+			err, ERR_NOT_FOUND,
+			"pod %s/%s (uid %s) was not seen by filter lately; it is tried again",
+			a->ns, a->name, a->uid);
 	}
-	if (strcmp(pod->ident.ns, a->ns) != 0 || strcmp(pod->ident.name, a->name) != 0)
-		return err_set(err, ERR_CONFLICT, "uid %s is pod %s/%s, not %s/%s", a->uid,
-			       pod->ident.ns, pod->ident.name, a->ns, a->name);
-	rc = reserve(s, a, pod, op, err);
+	rc = ex_reserve(s, a, pod, op, err);
 	if (rc < 0)
 		return rc;
 	*ret_ident = pod->ident;
@@ -150,7 +150,7 @@ int ex_service_bind(struct ex_service *s, const struct ex_bind_args *a, struct e
 	struct st_pod_ident ident;
 	int rc;
 
-	rc = op_prepare(op, a->uid, false, err);
+	rc = ex_op_prepare(op, a->uid, false, err);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&s->lock);
@@ -194,7 +194,7 @@ int ex_service_release(struct ex_service *s, const char *uid, struct ex_op *op, 
 {
 	int rc;
 
-	rc = op_prepare(op, uid, true, err);
+	rc = ex_op_prepare(op, uid, true, err);
 	if (rc < 0)
 		return rc;
 	ex_journal_put_release(&op->line, uid);

@@ -2,6 +2,7 @@
 #ifndef TESSERA_EXTENDER_H
 #define TESSERA_EXTENDER_H
 
+#include "extender/api.h"
 #include "extender/metrics.h"
 #include "extender/options.h"
 #include "extender/server.h"

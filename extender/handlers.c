@@ -8,11 +8,26 @@
 
 /* ---- the scheduler's verbs ---- */
 
+/* With an API server: false, and the answer says why, where nothing may be decided now. */
+static bool may_answer(struct ex_exchange *x)
+{
+	struct ex_api *api = ex_exchange_config(x)->api;
+	char why[300];
+
+	if (api == NULL || ex_api_ready(api, why, sizeof(why)))
+		return true;
+	x->route->refuse(x, why);
+	ex_exchange_failed(x, why);
+	return false;
+}
+
 static void run_filter(struct ex_exchange *x)
 {
 	const struct ex_server_config *cfg = ex_exchange_config(x);
 	struct err err = ERR_INIT;
 
+	if (!may_answer(x))
+		return;
 	if (ex_verb_filter(cfg->service, &x->scratch, x->in.data, x->in.len, &x->out, &err) < 0)
 		ex_exchange_failed(x, err.msg);
 	ex_metrics_verdicts(cfg->metrics, x->scratch.tally);
@@ -23,6 +38,8 @@ static void run_prioritize(struct ex_exchange *x)
 	const struct ex_server_config *cfg = ex_exchange_config(x);
 	struct err err = ERR_INIT;
 
+	if (!may_answer(x))
+		return;
 	if (ex_verb_prioritize(cfg->service, &x->scratch, x->in.data, x->in.len, cfg->score_rest,
 			       &x->out, &err) < 0)
 		ex_exchange_failed(x, err.msg);
@@ -32,6 +49,8 @@ static void run_preempt(struct ex_exchange *x)
 {
 	struct err err = ERR_INIT;
 
+	if (!may_answer(x))
+		return;
 	if (ex_verb_preempt(ex_exchange_config(x)->service, &x->scratch, x->in.data, x->in.len,
 			    &x->out, &err) < 0)
 		ex_exchange_failed(x, err.msg);
@@ -73,9 +92,10 @@ static void answer_op(struct ex_exchange *x, int rc, const struct err *err)
 		return;
 	}
 	if (rc < 0) {
-		ex_exchange_error(x, rc == ERR_NOT_FOUND ? MHD_HTTP_NOT_FOUND
-				     : rc == ERR_INVALID ? MHD_HTTP_BAD_REQUEST
-							 : MHD_HTTP_INTERNAL_SERVER_ERROR,
+		ex_exchange_error(x,
+				  rc == ERR_NOT_FOUND ? MHD_HTTP_NOT_FOUND
+				  : rc == ERR_INVALID ? MHD_HTTP_BAD_REQUEST
+						      : MHD_HTTP_INTERNAL_SERVER_ERROR,
 				  err->msg);
 		return;
 	}
@@ -111,14 +131,34 @@ static void run_op(struct ex_exchange *x, int rc, const struct err *err)
 	ex_service_submit(ex_exchange_config(x)->service, &x->op);
 }
 
+/* In any thread. */
+static void api_done(struct ex_api_waiter *w, int rc, const struct err *err)
+{
+	struct ex_exchange *x =
+		(struct ex_exchange *)((char *)w - offsetof(struct ex_exchange, waiter));
+
+	answer_op(x, rc, err);
+	ex_exchange_resume(x);
+}
+
 static void run_bind(struct ex_exchange *x)
 {
+	struct ex_api *api = ex_exchange_config(x)->api;
 	struct ex_bind_args args = {0};
 	struct err err = ERR_INIT;
 	int rc;
 
+	if (!may_answer(x))
+		return;
 	x->op.release = false;
 	rc = ex_wire_bind_parse(x->in.data, x->in.len, &args, &err);
+	if (rc == 0 && api != NULL) {
+		x->waiter.done = api_done;
+		ex_exchange_park(x);
+		ex_api_bind(api, &args, &x->waiter);
+		ex_bind_args_fini(&args);
+		return;
+	}
 	if (rc == 0)
 		rc = ex_service_bind(ex_exchange_config(x)->service, &args, &x->op, &err);
 	ex_bind_args_fini(&args);
@@ -131,6 +171,11 @@ static void run_release(struct ex_exchange *x)
 	char *uid = NULL;
 	int rc;
 
+	if (ex_exchange_config(x)->api != NULL) {
+		ex_exchange_error(x, MHD_HTTP_NOT_FOUND,
+				  "the API server tells which pods are gone; delete the pod there");
+		return;
+	}
 	x->op.release = true;
 	rc = ex_release_parse(x->in.data, x->in.len, &uid, &err);
 	if (rc == 0)
@@ -148,9 +193,12 @@ static void run_health(struct ex_exchange *x)
 
 static void run_ready(struct ex_exchange *x)
 {
-	const char *why;
+	const struct ex_server_config *cfg = ex_exchange_config(x);
+	char text[300] = "";
+	const char *why = text;
 
-	if (ex_service_ready(ex_exchange_config(x)->service, &why)) {
+	if (cfg->api != NULL ? ex_api_ready(cfg->api, text, sizeof(text))
+			     : ex_service_ready(cfg->service, &why)) {
 		buf_puts(&x->out, "ok\n");
 		return;
 	}
@@ -175,14 +223,20 @@ static void run_metrics(struct ex_exchange *x)
 	struct ex_service_counts counts;
 	struct err err = ERR_INIT;
 	struct ex_view view;
+	struct ex_api_stats api;
+	char text[300];
 	const char *why;
 
+	if (cfg->api != NULL)
+		ex_api_get_stats(cfg->api, &api);
 	if (ex_view_capture(cfg->service, x->scratch.arena, &view, &err) < 0) {
 		ex_exchange_error(x, MHD_HTTP_INTERNAL_SERVER_ERROR, err.msg);
 		return;
 	}
 	ex_service_counts(cfg->service, &counts);
-	ex_metrics_text(cfg->metrics, &counts, &view, ex_service_ready(cfg->service, &why),
+	ex_metrics_text(cfg->metrics, &counts, cfg->api != NULL ? &api : NULL, &view,
+			cfg->api != NULL ? ex_api_ready(cfg->api, text, sizeof(text))
+					 : ex_service_ready(cfg->service, &why),
 			&x->out);
 }
 

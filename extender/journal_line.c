@@ -19,13 +19,17 @@ static uint32_t crc_of(const char *text, size_t len)
 /* ---- requests ---- */
 
 /* The integers of a request's item. */
-#define ITEM(name) {#name, offsetof(struct st_item, name), sizeof(((struct st_item *)0)->name)}
+#define ITEM(name)                                                                                 \
+	{                                                                                          \
+#name, offsetof(struct st_item, name), sizeof(((struct st_item *)0)->name)         \
+	}
 static const struct {
 	const char *name;
 	size_t offset, size;
 } item_fields[] = {
-	ITEM(kind),         ITEM(mode),      ITEM(mode_preferred), ITEM(count),        ITEM(request_mib),
-	ITEM(request_nano), ITEM(limit_mib), ITEM(limit_nano),     ITEM(compute_nano),
+	ITEM(kind),      ITEM(mode),        ITEM(mode_preferred),
+	ITEM(count),     ITEM(request_mib), ITEM(request_nano),
+	ITEM(limit_mib), ITEM(limit_nano),  ITEM(compute_nano),
 };
 #define ITEM_FIELDS (sizeof(item_fields) / sizeof(item_fields[0]))
 
@@ -86,7 +90,8 @@ static void start(struct buf *line, struct ex_json *j, const char *event, const 
 static void finish(struct buf *line, size_t from)
 {
 	if (buf_ok(line))
-		buf_printf(line, ",\"crc\":\"%08x\"}\n", crc_of(line->data + from, line->len - from));
+		buf_printf(line, ",\"crc\":\"%08x\"}\n",
+			   crc_of(line->data + from, line->len - from));
 }
 
 void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const char *node,
@@ -162,7 +167,8 @@ static int read_annotations(const cJSON *obj, struct ku_arena *a, struct st_pod_
 	{
 		if (!cJSON_IsString(v) || v->string == NULL)
 			return err_set(err, ERR_INVALID, "an annotation is not a string");
-		pod->annotations[pod->annotation_count++] = (struct st_kv){v->string, v->valuestring};
+		pod->annotations[pod->annotation_count++] =
+			(struct st_kv){v->string, v->valuestring};
 	}
 	return 0;
 }
@@ -248,8 +254,7 @@ static int read_bind(const cJSON *obj, struct ku_arena *a, const struct ex_journ
 		.priority = pod.priority,
 		.cpu_milli = number_of(obj, "cpu_milli"),
 		.mem_mib = number_of(obj, "mem_mib"),
-		.memory_bound =
-			cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "memory_bound")),
+		.memory_bound = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "memory_bound")),
 	};
 	const cJSON *request = cJSON_GetObjectItemCaseSensitive(obj, "request");
 	struct st_request learned;

@@ -4,10 +4,19 @@
 #include "extender/service_internal.h"
 #include "kube/load.h"
 
+size_t ex_annotation_bytes(const struct st_pod_spec *pod)
+{
+	size_t sum = 0;
+
+	for (size_t i = 0; i < pod->annotation_count; i++)
+		sum += strlen(pod->annotations[i].key) + strlen(pod->annotations[i].value);
+	return sum;
+}
+
 int ex_question_read(const struct ex_service *s, struct ex_slice pod, struct ku_arena *a,
 		     struct ex_question *ret, struct err *err)
 {
-	struct st_pod_spec spec;
+	struct st_pod_spec spec = {0};
 	cJSON *tree = NULL;
 	int rc;
 
@@ -20,6 +29,7 @@ int ex_question_read(const struct ex_service *s, struct ex_slice pod, struct ku_
 	if (rc < 0)
 		return err_prefix(err, rc, "Pod");
 	ret->nominated = spec.nominated_node;
+	ret->annotation_bytes = ex_annotation_bytes(&spec);
 	ret->why = (struct err)ERR_INIT;
 	ku_pod_ident(&spec, &ret->ident);
 	rc = st_contract_parse(&spec, &s->cfg.contract, &ret->req, NULL, &ret->why);
@@ -47,6 +57,18 @@ static void judge_bound(const struct st_pod *pod, struct ex_verdicts *v)
 	}
 }
 
+/* Its node must be among the names: until the outcome of the bind is known, no other will do. */
+static int judge_binding(const struct ex_service *s, const struct st_pod *pod,
+			 const struct ex_verdicts *v, struct err *err)
+{
+	for (size_t i = 0; i < v->count; i++) {
+		if (v->node[i] == pod->node)
+			return 0;
+	}
+	return err_set(err, ERR_CONFLICT, "the outcome of its bind to node \"%s\" is not known yet",
+		       st_cluster_node(s->c, pod->node)->name);
+}
+
 /* Nodes where room is kept for other pods: a look at what would be left. */
 static void judge_nominated(struct ex_service *s, const struct ex_question *q,
 			    struct ex_verdicts *v)
@@ -54,8 +76,8 @@ static void judge_nominated(struct ex_service *s, const struct ex_question *q,
 	for (size_t i = 0; i < v->count; i++) {
 		if (v->code[i] == EX_OK && v->node[i] != ST_NONE &&
 		    ex_nominated(s, q->ident.uid, q->ident.priority, v->node[i]))
-			v->code[i] = (uint8_t)ex_choose(s, &q->req, q->ident.uid,
-							q->ident.priority, v->node[i], NULL);
+			v->code[i] = (uint8_t)ex_choose(s, &q->req, q->ident.uid, q->ident.priority,
+							v->node[i], NULL);
 	}
 }
 
@@ -95,6 +117,18 @@ static int judge_fresh(struct ex_service *s, const struct ex_question *q, struct
 	return 0;
 }
 
+/* A pod counts as an arrival when the next new one comes: what became of it is in the books then. */
+static void arrive(struct ex_service *s, struct ex_recent_pod *pod)
+{
+	if (pod == NULL || pod->arrived)
+		return;
+	pod->arrived = true;
+	/* Without memory the prices stay as they were. */
+	if (s->arrival_due && po_placer_arrival(s->placer))
+		po_placer_reprice(s->placer, NULL);
+	s->arrival_due = true;
+}
+
 /* What is remembered of the pod, for its bind and for others' filters. */
 static void remember(struct ex_service *s, const struct ex_question *q)
 {
@@ -104,7 +138,13 @@ static void remember(struct ex_service *s, const struct ex_question *q)
 	if (uid[0] == '\0')
 		return;
 	/* Failure shows at the bind, as a pod that is not known. */
-	ex_recent_put(s->recent, &q->req, &q->ident, NULL);
+	if (ex_recent_put(s->recent, &q->req, &q->ident, NULL) == 0) {
+		struct ex_recent_pod *pod = ex_recent_get(s->recent, uid);
+
+		pod->asked = true;
+		pod->annotation_bytes = q->annotation_bytes;
+		arrive(s, pod);
+	}
 	node = name[0] != '\0' ? st_cluster_node_find(s->c, name, strlen(name)) : ST_NONE;
 	if (node != ST_NONE && q->req.item_count > 0)
 		ex_nominate(s, uid, q->ident.priority, node, &q->req);
@@ -123,17 +163,19 @@ static int judge_known(struct ex_service *s, const struct ex_question *q,
 		return rc;
 	ex_nominations_expire(s);
 	bound = st_cluster_pod_find(s->c, q->ident.uid);
+	if (bound != NULL && s->cfg.mirrors && bound->state == ST_POD_BINDING)
+		rc = judge_binding(s, bound, v, err);
 	if (bound != NULL) {
 		judge_bound(bound, v);
-		return 0;
+		return rc;
 	}
 	remember(s, q);
 	return judge_fresh(s, q, v, err);
 }
 
 int ex_service_judge(struct ex_service *s, const struct ex_question *q,
-		     const struct ex_names *names, const struct ex_items *items,
-		     struct ku_arena *a, struct ex_verdicts *ret, struct err *err)
+		     const struct ex_names *names, const struct ex_items *items, struct ku_arena *a,
+		     struct ex_verdicts *ret, struct err *err)
 {
 	int rc;
 

@@ -11,8 +11,8 @@ struct imagined {
 	struct po_placer *placer;
 };
 
-static int add_node(struct st_cluster *c, struct ex_slice item, struct ku_arena *a, uint32_t *ret_id,
-		    struct err *err)
+static int add_node(struct st_cluster *c, struct ex_slice item, struct ku_arena *a,
+		    uint32_t *ret_id, struct err *err)
 {
 	struct st_node_spec spec;
 	cJSON *tree = NULL;
@@ -81,8 +81,8 @@ static int judge(struct imagined *m, struct ex_verdicts *v, struct err *err)
 }
 
 int ex_judge_objects(const struct ex_service *s, const struct ex_question *q,
-		     const struct ex_names *names, const struct ex_items *items,
-		     struct ku_arena *a, struct ex_verdicts *v, struct err *err)
+		     const struct ex_names *names, const struct ex_items *items, struct ku_arena *a,
+		     struct ex_verdicts *v, struct err *err)
 {
 	struct po_options opt = s->cfg.placer;
 	struct imagined m = {.q = q};

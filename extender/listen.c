@@ -16,7 +16,8 @@ static int split(const char *text, char *host, size_t host_cap, const char **ret
 	const char *colon = strrchr(text, ':');
 	size_t len = colon != NULL ? (size_t)(colon - text) : 0;
 
-	if (colon == NULL || colon[1] == '\0' || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+	if (colon == NULL || colon[1] == '\0' ||
+	    strspn(colon + 1, "0123456789") != strlen(colon + 1))
 		return err_set(err, ERR_INVALID, "\"%s\" is not ADDR:PORT", text);
 	if (len >= 2 && text[0] == '[' && text[len - 1] == ']') {
 		text++;
@@ -52,7 +53,7 @@ static int open_socket(const struct addrinfo *ai)
 
 static int describe(int fd, char *url, size_t cap, struct err *err)
 {
-	struct sockaddr_storage addr;
+	struct sockaddr_storage addr = {0};
 	socklen_t len = sizeof(addr);
 	char host[256], port[16];
 
@@ -67,10 +68,11 @@ static int describe(int fd, char *url, size_t cap, struct err *err)
 
 int ex_listen(const char *text, int *ret_fd, char *url, size_t url_cap, struct err *err)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
 	struct addrinfo *list = NULL;
 	const char *port = NULL;
-	char host[256];
+	char host[256] = "";
 	int rc, fd = -1;
 
 	rc = split(text, host, sizeof(host), &port, err);

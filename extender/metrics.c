@@ -1,5 +1,6 @@
 #include "extender/metrics.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "extender/options.h"
@@ -31,6 +32,28 @@ enum family {
 	GPU_LIMIT,
 	GPU_CLIENTS,
 	GPU_MODE,
+	/* with an API server */
+	LEADER,
+	AUTH_FAILED,
+	BIND_POSTS,
+	BINDS_SETTLED,
+	BINDS_WAITING,
+	BINDS_UNSETTLED,
+	BIND_POST_DELAY,
+	BIND_POST_DELAY_MAX,
+	API_REQUESTS,
+	WATCH_EVENTS,
+	WATCH_LISTS,
+	WATCH_PROBLEMS,
+	WATCH_OBJECTS,
+	WATCH_SYNCED,
+	WATCH_LAG,
+	OBJECTS_INVALID,
+	UNREADABLE,
+	PODS_HELD,
+	NODE_TOTALS,
+	EVENTS,
+	ADMISSIONS,
 	FAMILY_COUNT,
 };
 
@@ -77,6 +100,46 @@ static const struct {
 			 "Containers that share the GPU."},
 	[GPU_MODE] = {"tessera_gpu_mode", "gauge", "node, gpu, mode",
 		      "1 for the compute mode that the GPU is in."},
+	[LEADER] = {"tessera_leader", "gauge", "", "1 while this replica leads."},
+	[AUTH_FAILED] = {"tessera_api_auth_failed", "gauge", "",
+			 "1 while the API server answers 401 to us."},
+	[BIND_POSTS] = {"tessera_bind_posts_total", "counter", "outcome",
+			"Bindings sent to the API server: ok, refused, unknown (no answer, 429, 5xx)."},
+	[BINDS_SETTLED] = {"tessera_binds_settled_total", "counter", "outcome",
+			   "Binds whose outcome only reading the pod told: bound; gone."},
+	[BINDS_WAITING] = {"tessera_binds_waiting", "gauge", "",
+			   "Binds that a scheduler waits for."},
+	[BINDS_UNSETTLED] = {"tessera_binds_unsettled", "gauge", "",
+			     "Binds answered with an error whose outcome is still open: their GPUs stay "
+			     "reserved."},
+	[BIND_POST_DELAY] = {"tessera_bind_post_delay_seconds", "summary", "",
+			     "From the arrival of a bind to its first POST."},
+	[BIND_POST_DELAY_MAX] = {"tessera_bind_post_delay_max_seconds", "gauge", "",
+				 "The longest of these."},
+	[API_REQUESTS] = {"tessera_api_requests_total", "counter", "result",
+			  "Requests to the API server: all; and of them retried, failed (no answer), "
+			  "throttled (429), unauthorized (401)."},
+	[WATCH_EVENTS] = {"tessera_watch_events_total", "counter", "kind",
+			  "Objects told by watches: nodes, pods."},
+	[WATCH_LISTS] = {"tessera_watch_lists_total", "counter", "kind", "Complete lists."},
+	[WATCH_PROBLEMS] = {"tessera_watch_problems_total", "counter", "kind",
+			    "Lists and watches that failed."},
+	[WATCH_OBJECTS] = {"tessera_watch_objects", "gauge", "kind", "Objects in sight."},
+	[WATCH_SYNCED] = {"tessera_watch_synced", "gauge", "kind",
+			  "1 when the list is complete and the watch goes on from there."},
+	[WATCH_LAG] = {"tessera_watch_lag_seconds", "gauge", "kind",
+		       "For how long the part of a watch that is being worked on has waited."},
+	[OBJECTS_INVALID] = {"tessera_objects_invalid_total", "counter", "kind",
+			     "Node objects, and requests of pods, that could not be used."},
+	[UNREADABLE] = {"tessera_allocations_unreadable_total", "counter", "",
+			"Bound pods whose allocation could not be read or booked: their nodes are fenced."},
+	[PODS_HELD] = {"tessera_pods_held", "gauge", "",
+		       "Bound pods that cannot be booked at present."},
+	[NODE_TOTALS] = {"tessera_node_totals_total", "counter", "result",
+			 "Node totals written to node status: ok, failed."},
+	[EVENTS] = {"tessera_events_total", "counter", "result", "Events: sent, dropped."},
+	[ADMISSIONS] = {"tessera_admissions_total", "counter", "verdict",
+			"Admission reviews: allowed, changed, refused, failed."},
 };
 
 static const unsigned codes[EX_CODES_COUNT] = EX_CODES;
@@ -303,8 +366,93 @@ static void put_gpus(const struct ex_view *v, enum family f, struct buf *b)
 	}
 }
 
+/* ---- with an API server ---- */
+
+static void seconds(struct buf *b, const char *name, const char *suffix, uint64_t us)
+{
+	buf_printf(b, "%s%s %llu.%06u\n", name, suffix, (unsigned long long)(us / 1000000),
+		   (unsigned)(us % 1000000));
+}
+
+static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b)
+{
+	static const char *const kinds[EX_API_KINDS] = {"nodes", "pods"};
+
+	begin(b, f);
+	for (int i = 0; i < EX_API_KINDS; i++) {
+		uint64_t v = f == WATCH_EVENTS	   ? s->watch[i].events
+			     : f == WATCH_LISTS	   ? s->watch[i].lists
+			     : f == WATCH_PROBLEMS ? s->watch[i].problems
+			     : f == WATCH_OBJECTS  ? s->watch[i].objects
+						   : s->watch[i].synced;
+		char head[96];
+
+		if (f != WATCH_LAG) {
+			sample(b, f, "kind", kinds[i], (int64_t)v);
+			continue;
+		}
+		snprintf(head, sizeof(head), "%s{kind=\"%s\"}", families[f].name, kinds[i]);
+		seconds(b, head, "", (uint64_t)s->watch[i].busy_us);
+	}
+}
+
+static void put_api_requests(const struct ex_api_stats *s, struct buf *b)
+{
+	begin(b, API_REQUESTS);
+	sample(b, API_REQUESTS, "result", "all", (int64_t)s->requests);
+	sample(b, API_REQUESTS, "result", "retried", (int64_t)s->retries);
+	sample(b, API_REQUESTS, "result", "failed", (int64_t)s->failures);
+	sample(b, API_REQUESTS, "result", "throttled", (int64_t)s->throttled);
+	sample(b, API_REQUESTS, "result", "unauthorized", (int64_t)s->unauthorized);
+	begin(b, NODE_TOTALS);
+	sample(b, NODE_TOTALS, "result", "ok", (int64_t)s->totals_written);
+	sample(b, NODE_TOTALS, "result", "failed", (int64_t)s->totals_failed);
+	begin(b, EVENTS);
+	sample(b, EVENTS, "result", "sent", (int64_t)s->events_sent);
+	sample(b, EVENTS, "result", "dropped", (int64_t)s->events_dropped);
+}
+
+static void put_api(const struct ex_api_stats *s, const struct ex_service_counts *n, struct buf *b)
+{
+	single(b, LEADER, s->leader);
+	single(b, AUTH_FAILED, s->auth_failed);
+	begin(b, BIND_POSTS);
+	sample(b, BIND_POSTS, "outcome", "ok", (int64_t)s->posts_ok);
+	sample(b, BIND_POSTS, "outcome", "refused", (int64_t)s->posts_refused);
+	sample(b, BIND_POSTS, "outcome", "unknown", (int64_t)s->posts_unknown);
+	begin(b, BINDS_SETTLED);
+	sample(b, BINDS_SETTLED, "outcome", "bound", (int64_t)s->settled_bound);
+	sample(b, BINDS_SETTLED, "outcome", "gone", (int64_t)s->settled_free);
+	single(b, BINDS_WAITING, (int64_t)s->binds_waiting);
+	single(b, BINDS_UNSETTLED, (int64_t)s->binds_unsettled);
+	begin(b, BIND_POST_DELAY);
+	seconds(b, families[BIND_POST_DELAY].name, "_sum", s->post_wait_us_sum);
+	buf_printf(b, "%s_count %llu\n", families[BIND_POST_DELAY].name,
+		   (unsigned long long)s->post_wait_count);
+	begin(b, BIND_POST_DELAY_MAX);
+	seconds(b, families[BIND_POST_DELAY_MAX].name, "", (uint64_t)s->post_wait_us_max);
+	put_api_requests(s, b);
+	for (int f = WATCH_EVENTS; f <= WATCH_LAG; f++)
+		put_watch(s, (enum family)f, b);
+	begin(b, OBJECTS_INVALID);
+	sample(b, OBJECTS_INVALID, "kind", "nodes", (int64_t)n->nodes_invalid);
+	sample(b, OBJECTS_INVALID, "kind", "pods", (int64_t)n->pods_invalid);
+	single(b, UNREADABLE, (int64_t)n->pods_fenced);
+	single(b, PODS_HELD, (int64_t)s->pods_held);
+}
+
+static void put_admissions(const struct ex_metrics *m, struct buf *b)
+{
+	static const char *const verdicts[EX_ADMIT_COUNT] = {"allowed", "changed", "refused",
+							     "failed"};
+
+	begin(b, ADMISSIONS);
+	for (int i = 0; i < EX_ADMIT_COUNT; i++)
+		sample(b, ADMISSIONS, "verdict", verdicts[i], (int64_t)get(&m->admissions[i]));
+}
+
 void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts *counts,
-		     const struct ex_view *view, bool ready, struct buf *out)
+		     const struct ex_api_stats *api, const struct ex_view *view, bool ready, struct buf *out)
 {
 	begin(out, BUILD_INFO);
 	buf_puts(out, families[BUILD_INFO].name);
@@ -320,6 +468,9 @@ void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts 
 	single(out, CONNECTIONS, atomic_load(&m->connections));
 	put_counts(m, counts, out);
 	put_totals(view, out);
+	if (api != NULL)
+		put_api(api, counts, out);
+	put_admissions(m, out);
 	for (int f = GPU_ALLOCATABLE; f <= GPU_MODE; f++)
 		put_gpus(view, (enum family)f, out);
 }

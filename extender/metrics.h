@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "extender/api.h"
 #include "extender/service.h"
 #include "extender/verbs.h"
 #include "extender/view.h"
@@ -24,9 +25,20 @@ enum ex_verb {
 const char *ex_verb_name(enum ex_verb v);
 
 /* HTTP codes that are sent; others count under the last one. */
-#define EX_CODES {200, 400, 404, 405, 413, 415, 500, 503}
+#define EX_CODES                                                                                   \
+	{                                                                                          \
+		200, 400, 404, 405, 413, 415, 500, 503                                             \
+	}
 #define EX_CODES_COUNT 8
 #define EX_LATENCY_BUCKETS 14
+
+enum ex_admit_verdict {
+	EX_ADMIT_ALLOWED,
+	EX_ADMIT_CHANGED,
+	EX_ADMIT_REFUSED,
+	EX_ADMIT_FAILED,
+	EX_ADMIT_COUNT,
+};
 
 /* Any thread may count. Zeroed by its owner. */
 struct ex_metrics {
@@ -36,6 +48,7 @@ struct ex_metrics {
 	_Atomic uint64_t latency_sum_ns[EX_VERB_COUNT];
 	_Atomic uint64_t verdicts[EX_CODE_COUNT];
 	_Atomic uint64_t journal_errors;
+	_Atomic uint64_t admissions[EX_ADMIT_COUNT];
 	_Atomic int64_t connections;
 };
 
@@ -44,8 +57,9 @@ void ex_metrics_request(struct ex_metrics *m, enum ex_verb verb, unsigned code, 
 			int64_t ns);
 void ex_metrics_verdicts(struct ex_metrics *m, const uint32_t tally[EX_CODE_COUNT]);
 
-/* All of it in Prometheus' text format. */
+/* All of it in Prometheus' text format; api NULL: without an API server. */
 void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts *counts,
+		     const struct ex_api_stats *api,
 		     const struct ex_view *view, bool ready, struct buf *out);
 /* The table that METRICS.md holds. */
 void ex_metrics_markdown(struct buf *b);

@@ -11,9 +11,9 @@
 enum kind { TEXT, FLAG, YES_NO, INTEGER, BYTES, RATIO };
 
 struct row {
-	const char *name; /* without "--" */
-	const char *arg;  /* NULL: a flag */
-	const char *env;  /* NULL: none */
+	const char *name;     /* without "--" */
+	const char *arg;      /* NULL: a flag */
+	const char *env;      /* NULL: none */
 	const char *fallback; /* as text; NULL: none */
 	const char *help;
 	enum kind kind;
@@ -26,8 +26,56 @@ struct row {
 static const struct row rows[] = {
 	{"cluster", "FILE", "TESSERA_CLUSTER", NULL,
 	 "Nodes and pods, as `kubectl get nodes,pods -A -o json` prints them; - reads standard input. "
-	 "Required.",
+	 "This, --kubeconfig or --in-cluster is required.",
 	 TEXT, AT(cluster), 0, 0},
+	{"kubeconfig", "FILE", "TESSERA_KUBECONFIG", NULL,
+	 "Work on the API server of this file: list and watch nodes and pods, bind there.", TEXT,
+	 AT(kubeconfig), 0, 0},
+	{"context", "NAME", "TESSERA_CONTEXT", NULL,
+	 "Context of the kubeconfig file; its current-context where this is not given.", TEXT,
+	 AT(context), 0, 0},
+	{"in-cluster", NULL, "TESSERA_IN_CLUSTER", "no",
+	 "Work on the API server of the cluster that this runs in, as its service account.", FLAG,
+	 AT(in_cluster), 0, 0},
+	{"leader-elect", "yes|no", "TESSERA_LEADER_ELECT", "yes",
+	 "Answer only while holding the lease. Without it there must never be two replicas.", YES_NO,
+	 AT(leader_elect), 0, 0},
+	{"lease-namespace", "NS", "TESSERA_LEASE_NAMESPACE", NULL,
+	 "Namespace of the lease; in a cluster our own, else kube-system.", TEXT,
+	 AT(lease_namespace), 0, 0},
+	{"lease-name", "NAME", "TESSERA_LEASE_NAME", "tessera-extender", "Name of the lease.", TEXT,
+	 AT(lease_name), 0, 0},
+	{"identity", "NAME", "TESSERA_IDENTITY", NULL,
+	 "Who we are in the lease: of this process only. Host name and a random number otherwise.",
+	 TEXT, AT(identity), 0, 0},
+	{"lease-seconds", "N", "TESSERA_LEASE_SECONDS", "15",
+	 "A replica that did not renew for so long may be replaced.", INTEGER, AT(lease_s), 2, 3600},
+	{"renew-seconds", "N", "TESSERA_RENEW_SECONDS", "10",
+	 "Stop leading when the lease could not be renewed for so long.", INTEGER, AT(renew_s), 1,
+	 3600},
+	{"retry-seconds", "N", "TESSERA_RETRY_SECONDS", "2", "Between two looks at the lease.",
+	 INTEGER, AT(retry_s), 1, 3600},
+	{"bind-timeout", "MS", "TESSERA_BIND_TIMEOUT", "4000",
+	 "Answer a bind after so many milliseconds at the latest: a second less than the "
+	 "scheduler's httpTimeout.",
+	 INTEGER, AT(bind_ms), 100, 600000},
+	{"node-totals", "yes|no", "TESSERA_NODE_TOTALS", "yes",
+	 "Write each node's GPU memory to its status as tessera.dev/gpu-memory (MiB), where it "
+	 "differs.",
+	 YES_NO, AT(node_totals), 0, 0},
+	{"tls-cert", "FILE", "TESSERA_TLS_CERT", NULL,
+	 "Serve HTTPS with this certificate (PEM, with its chain); serves /validate and /mutate to the "
+	 "API server. Read again at SIGHUP.",
+	 TEXT, AT(tls_cert), 0, 0},
+	{"tls-key", "FILE", "TESSERA_TLS_KEY", NULL, "Its key. Read again at SIGHUP.", TEXT,
+	 AT(tls_key), 0, 0},
+	{"tls-client-ca", "FILE", "TESSERA_TLS_CLIENT_CA", NULL,
+	 "The scheduler's verbs and releases take a client certificate of this authority (PEM); the "
+	 "other paths need none.",
+	 TEXT, AT(tls_client_ca), 0, 0},
+	{"set-scheduler-name", "NAME", "TESSERA_SET_SCHEDULER_NAME", NULL,
+	 "/mutate gives GPU pods that name default-scheduler this schedulerName.", TEXT,
+	 AT(scheduler_name), 0, 0},
 	{"listen", "ADDR:PORT", "TESSERA_LISTEN", "127.0.0.1:8080",
 	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.", TEXT,
 	 AT(listen), 0, 0},
@@ -38,18 +86,18 @@ static const struct row rows[] = {
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
 	 YES_NO, AT(journal_sync), 0, 0},
-	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd", "How nodes and GPUs are chosen; see below.",
-	 TEXT, AT(policy), 0, 0},
-	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", INTEGER, AT(threads), 1,
-	 256},
+	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd",
+	 "How nodes and GPUs are chosen; --help lists the policies.", TEXT, AT(policy), 0, 0},
+	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", INTEGER, AT(threads),
+	 1, 256},
 	{"max-body", "BYTES", "TESSERA_MAX_BODY", "64Mi",
 	 "Largest request body; a larger one is refused in the reply's Error.", BYTES, AT(max_body),
 	 1024, INT64_C(1) << 32},
-	{"reserve-mib", "N", "TESSERA_RESERVE_MIB", "0", "MiB of every GPU that are never given away.",
-	 INTEGER, AT(reserve_mib), 0, INT32_MAX},
+	{"reserve-mib", "N", "TESSERA_RESERVE_MIB", "0",
+	 "MiB of every GPU that are never given away.", INTEGER, AT(reserve_mib), 0, INT32_MAX},
 	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60",
-	 "Containers that may share one GPU: 60, or 48 on older drivers.", INTEGER, AT(clients_max), 1,
-	 60000},
+	 "Containers that may share one GPU: 60, or 48 on older drivers.", INTEGER, AT(clients_max),
+	 1, 60000},
 	{"limit-overcommit", "R", "TESSERA_LIMIT_OVERCOMMIT", "1",
 	 "Sum of memory limits on a GPU, as a multiple of its allocatable memory, 1 to 100.", RATIO,
 	 AT(overcommit_permille), 1000, 100000},
@@ -64,8 +112,8 @@ static const struct row rows[] = {
 	{"seed", "N", "TESSERA_SEED", "1", "Seed of random policies and random ties.", INTEGER,
 	 AT(seed), 0, INT64_MAX},
 	{"ties", "rank|random", "TESSERA_TIES", "rank",
-	 "Which of equally good nodes wins: the first in a fixed order, or one drawn per pod.", TEXT,
-	 AT(ties), 0, 0},
+	 "Which of equally good nodes wins: the first in a fixed order, or one drawn per pod.",
+	 TEXT, AT(ties), 0, 0},
 	{"score-rest", "N", "TESSERA_SCORE_REST", "9",
 	 "Highest prioritize score of a node that is not the best (which has 10), 0 to 9. 0 keeps the "
 	 "choice against other score plugins from a weight of 13 on, 9 from 121 on.",
@@ -74,10 +122,13 @@ static const struct row rows[] = {
 	 "Pods seen by filter whose request is kept for their bind.", INTEGER, AT(pods_cache), 16,
 	 10000000},
 	{"nomination-seconds", "N", "TESSERA_NOMINATION_SECONDS", "600",
-	 "Room made by preemption is kept for its pod until it was not heard of for so long.", INTEGER,
-	 AT(nomination_s), 1, 86400},
-	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.", TEXT,
+	 "Room made by preemption is kept for its pod until it was not heard of for so long.",
+	 INTEGER, AT(nomination_s), 1, 86400},
+	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info",
+	 "error, warn, info or debug.", TEXT,
 	 AT(log_level), 0, 0},
+	{"check-config", NULL, NULL, NULL,
+	 "Look at options and files, say what is wrong, and exit.", FLAG, AT(check_config), 0, 0},
 	{"help", NULL, NULL, NULL, "Print this and exit.", FLAG, AT(help), 0, 0},
 	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0},
 };
@@ -192,10 +243,47 @@ static int parse_arg(int argc, char *const *argv, int *i, struct ex_options *o, 
 	return rc < 0 ? err_prefix(err, rc, "--%s", r->name) : 0;
 }
 
+static int check_source(const struct ex_options *o, struct err *err)
+{
+	int sources = (o->cluster[0] != '\0') + (o->kubeconfig[0] != '\0') + o->in_cluster;
+
+	if (sources == 0)
+		return err_set(err, ERR_INVALID,
+			       "--cluster FILE is required, or --kubeconfig FILE or --in-cluster; see "
+			       "--help");
+	if (sources > 1)
+		return err_set(err, ERR_INVALID,
+			       "only one of --cluster, --kubeconfig and --in-cluster can be given");
+	if (o->cluster[0] == '\0' && o->journal[0] != '\0')
+		return err_set(err, ERR_INVALID, "--journal goes with --cluster only");
+	if (o->context[0] != '\0' && o->kubeconfig[0] == '\0')
+		return err_set(err, ERR_INVALID, "--context goes with --kubeconfig only");
+	if (o->cluster[0] == '\0' && o->leader_elect &&
+	    (o->renew_s >= o->lease_s || o->retry_s * 6 / 5 >= o->renew_s))
+		return err_set(err, ERR_INVALID,
+			       "--retry-seconds %lld, --renew-seconds %lld, --lease-seconds %lld: each "
+			       "must be less than the next, the first by a fifth",
+			       (long long)o->retry_s, (long long)o->renew_s, (long long)o->lease_s);
+	return 0;
+}
+
+static int check_tls(const struct ex_options *o, struct err *err)
+{
+	if ((o->tls_cert[0] == '\0') != (o->tls_key[0] == '\0'))
+		return err_set(err, ERR_INVALID, "--tls-cert and --tls-key go together");
+	if (o->tls_client_ca[0] != '\0' && o->tls_cert[0] == '\0')
+		return err_set(err, ERR_INVALID, "--tls-client-ca needs --tls-cert and --tls-key");
+	return 0;
+}
+
 static int check(const struct ex_options *o, struct err *err)
 {
-	if (o->cluster[0] == '\0')
-		return err_set(err, ERR_INVALID, "--cluster FILE is required; see --help");
+	int rc = check_source(o, err);
+
+	if (rc == 0)
+		rc = check_tls(o, err);
+	if (rc < 0)
+		return rc;
 	if (po_policy_find(o->policy) == NULL)
 		return err_set(err, ERR_INVALID, "--policy: \"%s\" is none; see --help", o->policy);
 	if (strcmp(o->ties, "rank") != 0 && strcmp(o->ties, "random") != 0)
@@ -206,8 +294,8 @@ static int check(const struct ex_options *o, struct err *err)
 			       "--log-level: \"%s\" is none of error, warn, info, debug",
 			       o->log_level);
 	if (o->prefix[0] == '\0' || strchr(o->prefix, '/') == NULL)
-		return err_set(err, ERR_INVALID, "--prefix: \"%s\" is no start of an annotation key",
-			       o->prefix);
+		return err_set(err, ERR_INVALID,
+			       "--prefix: \"%s\" is no start of an annotation key", o->prefix);
 	return 0;
 }
 
@@ -215,7 +303,22 @@ int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const
 		     struct ex_options *ret, struct err *err)
 {
 	struct ex_options o = {
-		.cluster = "", .listen = "", .journal = "", .policy = "", .prefix = "", .ties = ""};
+		.cluster = "",
+		.listen = "",
+		.journal = "",
+		.policy = "",
+		.prefix = "",
+		.ties = "",
+		.kubeconfig = "",
+		.context = "",
+		.lease_namespace = "",
+		.lease_name = "",
+		.identity = "",
+		.tls_cert = "",
+		.tls_key = "",
+		.tls_client_ca = "",
+		.scheduler_name = "",
+	};
 	const char *value;
 	int rc;
 
@@ -269,9 +372,10 @@ void ex_options_help(struct buf *b)
 	const struct po_policy *p;
 	char left[64];
 
-	buf_puts(b, "usage: tessera-extender --cluster FILE [option...]\n\n"
+	buf_puts(b, "usage: tessera-extender --cluster FILE | --kubeconfig FILE | --in-cluster [option...]\n\n"
 		    "Answers a kube-scheduler's filter, prioritize, bind and preempt calls for "
-		    "fractional,\nwhole and MIG GPU requests, on a cluster read from a file.\n\n");
+		    "fractional,\nwhole and MIG GPU requests, on the cluster of an API server or "
+		    "one read from a file.\n\n");
 	for (size_t i = 0; i < ROWS; i++) {
 		snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
 			 rows[i].arg != NULL ? " " : "", rows[i].arg != NULL ? rows[i].arg : "");
@@ -302,7 +406,4 @@ void ex_options_markdown(struct buf *b)
 			   rows[i].env != NULL ? rows[i].env : "–", rows[i].env != NULL ? "`" : "",
 			   rows[i].help);
 	}
-	buf_puts(b, "\n| policy | chooses |\n|---|---|\n");
-	for (size_t i = 0; po_policy_at(i) != NULL; i++)
-		buf_printf(b, "| `%s` | %s |\n", po_policy_at(i)->name, po_policy_at(i)->help);
 }

@@ -14,10 +14,14 @@
 struct ex_options {
 	/* Strings belong to argv, the environment or the table. "" = not given. */
 	const char *cluster, *listen, *journal, *policy, *prefix, *ties, *log_level;
+	const char *kubeconfig, *context, *lease_namespace, *lease_name, *identity;
+	const char *tls_cert, *tls_key, *tls_client_ca, *scheduler_name;
 	int64_t threads, max_body, reserve_mib, clients_max, overcommit_permille;
 	int64_t popularity, seed, pods_cache, nomination_s, score_rest;
+	int64_t lease_s, renew_s, retry_s, bind_ms;
 	bool journal_sync, hami, cdi;
-	bool help, version;
+	bool in_cluster, leader_elect, node_totals;
+	bool check_config, help, version;
 };
 
 /* Reads the command line over the environment (TESSERA_...) over the defaults. ERR_INVALID,

@@ -48,18 +48,17 @@ static int victims_locked(struct ex_service *s, const struct ex_question *q, str
 	if (node == ST_NONE || v->count == 0)
 		return 0;
 	if (po_placer_victims(s->placer, &q->req, node, q->ident.priority,
-			      (const char *const *)v->uids, v->count, &uids, &count,
-			      &rc) != BP_OK)
+			      (const char *const *)v->uids, v->count, &uids, &count, &rc) != BP_OK)
 		return rc < 0 ? err_set(err, rc, "out of memory for victims") : 0;
 	v->chosen = calloc(count + v->count, sizeof(v->chosen[0]));
-	if (v->chosen == NULL)
-		rc = err_set(err, ERR_NOMEM, "out of memory for victims");
+	if (v->chosen == NULL) {
+		free(uids);
+		return err_set(err, ERR_NOMEM, "out of memory for victims");
+	}
 	for (size_t i = 0; i < count && rc == 0; i++)
 		rc = choose_uid(v, uids[i], err);
 	free(uids);
-	if (rc == 0)
-		rc = keep_unknown(s, v, err);
-	return rc;
+	return rc == 0 ? keep_unknown(s, v, err) : rc;
 }
 
 int ex_service_preempt(struct ex_service *s, const struct ex_question *q, struct ex_preemption *p,

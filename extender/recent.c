@@ -66,12 +66,22 @@ size_t ex_recent_count(const struct ex_recent *r)
 	return HASH_COUNT(r->by_uid);
 }
 
+bool ex_recent_full(const struct ex_recent *r)
+{
+	return HASH_COUNT(r->by_uid) >= r->max;
+}
+
 static struct entry *find(const struct ex_recent *r, const char *uid)
 {
 	struct entry *e;
 
 	HASH_FIND(hh, r->by_uid, uid, strlen(uid), e);
 	return e;
+}
+
+bool ex_recent_has(const struct ex_recent *r, const char *uid)
+{
+	return find(r, uid) != NULL;
 }
 
 int ex_recent_put(struct ex_recent *r, const struct st_request *req,
@@ -90,6 +100,8 @@ int ex_recent_put(struct ex_recent *r, const struct st_request *req,
 	e->pod.ident.name = memcpy(e->text + uid + ns, ident->name, name);
 	if (old != NULL) {
 		e->pod.learned = old->pod.learned;
+		e->pod.arrived = old->pod.arrived;
+		e->pod.asked = old->pod.asked;
 		drop(r, old);
 	}
 	HASH_ADD_KEYPTR(hh, r->by_uid, e->pod.ident.uid, uid - 1, e);

@@ -17,6 +17,9 @@ struct ex_recent_pod {
 	struct st_request req;
 	struct st_pod_ident ident; /* strings of the entry */
 	bool learned;              /* counted into the workload */
+	bool arrived;              /* counted as an arrival */
+	bool asked;                /* filter was asked about it */
+	size_t annotation_bytes;   /* keys and values of all its annotations */
 };
 
 struct ex_recent *ex_recent_new(size_t max); /* NULL: no memory */
@@ -24,9 +27,11 @@ void ex_recent_free(struct ex_recent *r);
 /* Room for more entries. */
 void ex_recent_extend(struct ex_recent *r, size_t more);
 size_t ex_recent_count(const struct ex_recent *r);
+bool ex_recent_full(const struct ex_recent *r);
+bool ex_recent_has(const struct ex_recent *r, const char *uid);
 
 /* Keeps a copy under ident->uid and makes it the newest; an entry with that UID is replaced, but
- * stays learned. ERR_NOMEM: as before. */
+ * stays learned, arrived and asked. ERR_NOMEM: as before. */
 int ex_recent_put(struct ex_recent *r, const struct st_request *req,
 		  const struct st_pod_ident *ident, struct err *err);
 /* Valid until the next put or drop; NULL: not known. Makes it the newest. */

@@ -86,7 +86,8 @@ static int read_names(struct ex_cursor *c, struct ex_names *names)
 	names_reset(names);
 	while ((rc = ex_cursor_next(c, &first, ']')) == 1) {
 		if (c->p >= c->end || *c->p != '"')
-			return err_set(c->err, ERR_INVALID, "byte %zu: NodeNames[%zu] is not a string",
+			return err_set(c->err, ERR_INVALID,
+				       "byte %zu: NodeNames[%zu] is not a string",
 				       (size_t)(c->p - c->start), names->count);
 		rc = read_name(c, names);
 		if (rc < 0)

@@ -19,7 +19,8 @@ struct ex_slice {
 };
 
 struct ex_name {
-	const char *at; /* the decoded name: in the body, or in ex_names.decoded where it had escapes */
+	const char *
+		at; /* the decoded name: in the body, or in ex_names.decoded where it had escapes */
 	const char *raw; /* as in the body, with its quotes: valid JSON */
 	uint32_t len, raw_len;
 };

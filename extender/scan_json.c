@@ -121,7 +121,7 @@ static void put_utf8(struct buf *b, unsigned cp)
 /* At the character after "\u". */
 static int unicode_escape(struct ex_cursor *c, struct buf *out)
 {
-	unsigned cp, low;
+	unsigned cp = 0, low = 0;
 	int rc;
 
 	rc = hex4(c, &cp);

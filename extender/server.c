@@ -14,12 +14,12 @@
 #include "extender/listen.h"
 #include "extender/server_internal.h"
 
-#define CONNECTION_TIMEOUT_S 180   /* a Go client keeps idle connections for 90 s */
+#define CONNECTION_TIMEOUT_S 180 /* a Go client keeps idle connections for 90 s */
 #define CONNECTIONS_MAX 8192
 #define CONNECTION_MEMORY (256 << 10) /* 5,000 names arrive in few reads */
-#define FIRST_RESERVE (256 << 10)  /* what a Content-Length alone is believed for */
-#define KEEP_BYTES (4 << 20)       /* larger buffers are not kept */
-#define DRAIN_MAX ((size_t)4 << 30) /* of a refused body; then the connection is closed */
+#define FIRST_RESERVE (256 << 10)     /* what a Content-Length alone is believed for */
+#define KEEP_BYTES (4 << 20)          /* larger buffers are not kept */
+#define DRAIN_MAX ((size_t)4 << 30)   /* of a refused body; then the connection is closed */
 #define STOP_WAIT_S 10
 
 struct ex_server {
@@ -108,13 +108,12 @@ static void exchange_put(struct ex_server *s, struct ex_exchange *x)
 
 void ex_exchange_park(struct ex_exchange *x)
 {
-	atomic_store(&x->state, EX_WAITING);
+	x->parked = true;
 	MHD_suspend_connection(x->connection);
 }
 
 void ex_exchange_resume(struct ex_exchange *x)
 {
-	atomic_store(&x->state, EX_READY);
 	MHD_resume_connection(x->connection);
 }
 
@@ -230,8 +229,7 @@ static void begin(struct ex_exchange *x, struct ex_server *s, struct MHD_Connect
 	x->route = route_find(path);
 	x->received = 0;
 	x->status = MHD_HTTP_OK;
-	x->refused = x->error = false;
-	atomic_store(&x->state, EX_READING);
+	x->refused = x->error = x->ran = x->parked = false;
 	buf_reset(&x->in);
 	buf_reset(&x->out);
 	if (x->route == NULL)
@@ -281,7 +279,7 @@ static enum MHD_Result reply(struct ex_exchange *x)
 	if (r == NULL)
 		return MHD_NO;
 	MHD_add_response_header(r, "Content-Type", type != NULL ? type : "application/json");
-	if (x->status == MHD_HTTP_METHOD_NOT_ALLOWED)
+	if (x->status == MHD_HTTP_METHOD_NOT_ALLOWED && x->route != NULL)
 		MHD_add_response_header(r, "Allow", x->route->method);
 	if (atomic_load(&x->server->stopping))
 		MHD_add_response_header(r, "Connection", "close");
@@ -317,9 +315,14 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 		*upload_len = 0;
 		return rc;
 	}
-	if (atomic_load(&x->state) == EX_READING && !x->refused)
+	if (!x->refused && !x->ran) {
+		x->ran = true;
 		x->route->run(x);
-	return atomic_load(&x->state) == EX_WAITING ? MHD_YES : reply(x);
+		/* Whether the reply is ready by now or not: it is sent by the call after the park. */
+		if (x->parked)
+			return MHD_YES;
+	}
+	return reply(x);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
@@ -371,10 +374,10 @@ static struct MHD_Daemon *daemon_start(struct ex_server *s)
 	if (threads == 0)
 		more[0] = more[1];
 	return MHD_start_daemon(
-		MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
-		NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
-		MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT,
+		MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+		NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
+		MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+		s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT,
 		(unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)CONNECTION_MEMORY, MHD_OPTION_ARRAY, more, MHD_OPTION_END);

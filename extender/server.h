@@ -7,19 +7,21 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "extender/api.h"
 #include "extender/metrics.h"
 #include "extender/service.h"
 
 struct ex_server;
 
 struct ex_server_config {
-	const char *listen;   /* "ADDR:PORT"; port 0: any */
+	const char *listen; /* "ADDR:PORT"; port 0: any */
 	unsigned threads;
 	size_t max_body;
-	unsigned score_rest;  /* ex_wire_prioritize() */
+	unsigned score_rest;        /* ex_wire_prioritize() */
 	struct ex_service *service; /* borrowed, as the others */
+	struct ex_api *api;         /* NULL: no API server, binds go to the journal */
 	struct ex_metrics *metrics;
-	struct log *log;      /* may be NULL */
+	struct log *log; /* may be NULL */
 };
 
 /* Serves until ex_server_stop(). ERR_INVALID: an address that cannot be; ERR_IO, ERR_NOMEM. */

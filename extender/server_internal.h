@@ -12,7 +12,7 @@ struct ex_exchange;
 
 struct ex_route {
 	const char *path;
-	bool suffix;      /* the path's last part counts, whatever is before it */
+	bool suffix; /* the path's last part counts, whatever is before it */
 	const char *method;
 	enum ex_verb verb;
 	/* Writes x->out and sets x->status where it is not 200. */
@@ -24,8 +24,6 @@ struct ex_route {
 };
 extern const struct ex_route ex_routes[];
 
-enum ex_exchange_state { EX_READING, EX_WAITING, EX_READY };
-
 /* One request and its reply. Its memory serves later ones. */
 struct ex_exchange {
 	struct ex_exchange *next; /* in the list of free ones */
@@ -36,15 +34,18 @@ struct ex_exchange {
 	struct buf in, out;
 	struct ex_scratch scratch;
 	struct ex_op op;
+	struct ex_api_waiter waiter;
 	size_t received;
 	unsigned status;
-	bool refused;             /* out is the answer already; the body is skipped */
-	bool error;               /* the reply says that the request failed */
-	_Atomic int state;        /* enum ex_exchange_state */
+	bool refused; /* out is the answer already; the body is skipped */
+	bool ran;     /* the route was run */
+	bool parked;  /* its reply comes from another thread */
+	bool error;   /* the reply says that the request failed */
 };
 
 const struct ex_server_config *ex_exchange_config(const struct ex_exchange *x);
-/* Parks the connection until ex_exchange_resume(), from any thread. */
+/* Parks the connection: to be called by run, before another thread can see x. That thread writes
+ * x->out and calls ex_exchange_resume(), which may well be before run returns. */
 void ex_exchange_park(struct ex_exchange *x);
 void ex_exchange_resume(struct ex_exchange *x);
 /* Marks the reply as an error and logs it once. */

@@ -116,8 +116,9 @@ static void on_note(void *ctx, const struct st_pod_spec *pod, const char *text)
 	struct ex_service *s = ctx;
 	char quoted[512];
 
-	log_event(s->cfg.log, LOG_LEVEL_WARN, "pod-allocation", "pod=%s/%s uid=%s node=%s reason=%s",
-		  pod->ns, pod->name, pod->uid, pod->node, log_quote(text, quoted, sizeof(quoted)));
+	log_event(s->cfg.log, LOG_LEVEL_WARN, "pod-allocation",
+		  "pod=%s/%s uid=%s node=%s reason=%s", pod->ns, pod->name, pod->uid, pod->node,
+		  log_quote(text, quoted, sizeof(quoted)));
 }
 
 static struct ku_loader loader_of(struct ex_service *s)

@@ -24,11 +24,12 @@ struct ex_service_config {
 	struct st_config state;
 	struct st_contract_options contract; /* its strings outlive the service */
 	struct po_options placer;
+	bool mirrors;          /* an API server's objects are the truth (mirror.h) */
 	size_t pods_cache;     /* 0: 16,384 */
 	int64_t nomination_ms; /* 0: 600,000 */
 	clock_ms_fn now;       /* NULL: the monotonic clock */
 	void *now_ctx;
-	struct log *log;       /* may be NULL */
+	struct log *log; /* may be NULL */
 };
 
 /* ERR_NOMEM in *err and NULL. */
@@ -57,9 +58,10 @@ bool ex_service_ready(const struct ex_service *s, const char **ret_why);
 /* A pod as the scheduler sent it, understood. */
 struct ex_question {
 	struct st_request req;
-	struct st_pod_ident ident;  /* strings in the arena */
-	const char *nominated;      /* node; "" = none */
-	bool refused;               /* the request is wrong; why says it */
+	struct st_pod_ident ident; /* strings in the arena */
+	const char *nominated;     /* node; "" = none */
+	size_t annotation_bytes;   /* keys and values of all its annotations */
+	bool refused;              /* the request is wrong; why says it */
 	struct err why;
 };
 
@@ -73,8 +75,8 @@ int ex_question_read(const struct ex_service *s, struct ex_slice pod, struct ku_
  * what is remembered of the pod: its request for a later bind, and its nomination. ERR_NOMEM. */
 #define EX_EXPLAIN_MAX 64 /* up to so many names, refusals carry the node's numbers */
 int ex_service_judge(struct ex_service *s, const struct ex_question *q,
-		     const struct ex_names *names, const struct ex_items *items,
-		     struct ku_arena *a, struct ex_verdicts *ret, struct err *err);
+		     const struct ex_names *names, const struct ex_items *items, struct ku_arena *a,
+		     struct ex_verdicts *ret, struct err *err);
 
 /* Chooses the victims for each proposed node; nodes that would not help keep none. ERR_NOMEM. */
 int ex_service_preempt(struct ex_service *s, const struct ex_question *q, struct ex_preemption *p,
@@ -89,8 +91,8 @@ struct ex_op {
 	struct buf line;
 	bool release;
 	char *uid;
-	struct ex_op *next;            /* in the service's list of operations under way */
-	bool learn;                    /* the request counts into the workload */
+	struct ex_op *next; /* in the service's list of operations under way */
+	bool learn;         /* the request counts into the workload */
 	struct st_request req;
 	struct st_decision decision;
 	struct st_annotations annotations; /* what was decided, as the node will read it */
@@ -122,6 +124,7 @@ void ex_service_with(struct ex_service *s,
 		     void *ctx);
 
 struct ex_service_counts {
+	uint64_t nodes_invalid, pods_invalid, pods_fenced; /* of mirror.h */
 	uint64_t binds, binds_repeated, binds_refused, binds_unknown, binds_failed;
 	uint64_t releases, learned;
 	size_t pods_cached, nominations;

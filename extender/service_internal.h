@@ -24,7 +24,7 @@ struct ex_service {
 	struct ex_service_config cfg;
 	struct ex_journal *journal; /* NULL: none. Set before serving */
 	pthread_mutex_t lock;
-	pthread_cond_t settled;     /* an operation ended */
+	pthread_cond_t settled; /* an operation ended */
 	/* under the lock: */
 	struct st_cluster *c;
 	struct po_placer *placer;
@@ -33,11 +33,20 @@ struct ex_service {
 	struct ex_nomination *nominations; /* newest first */
 	size_t nomination_count;
 	struct ex_op *ops;
+	bool arrival_due; /* of the last new pod: counts once the next one comes */
 	struct ex_service_counts counts;
 };
 
+size_t ex_annotation_bytes(const struct st_pod_spec *pod);
+
 /* What random policies draw by: the same for all calls about one pod. */
 uint64_t ex_decision_number(const char *uid);
+
+/* Empties the operation for a new use; before the lock is taken. ERR_NOMEM. */
+int ex_op_prepare(struct ex_op *op, const char *uid, bool release, struct err *err);
+/* Chooses GPUs for the pod on a->node and books them; op gets decision, annotations and request. */
+int ex_reserve(struct ex_service *s, const struct ex_bind_args *a, const struct ex_recent_pod *pod,
+	       struct ex_op *op, struct err *err);
 
 /* Chooses on the node as if the nominated pods of the same or higher priority were there already.
  * EX_NOMINATED when only they stand in the way, or their own room is not there yet. ret may be NULL.
@@ -57,7 +66,7 @@ void ex_nominations_expire(struct ex_service *s);
 /* Judges node objects that are not in the model, without touching it: those whose code is EX_NO_NODE
  * and that have an item. Needs no lock. */
 int ex_judge_objects(const struct ex_service *s, const struct ex_question *q,
-		     const struct ex_names *names, const struct ex_items *items,
-		     struct ku_arena *a, struct ex_verdicts *v, struct err *err);
+		     const struct ex_names *names, const struct ex_items *items, struct ku_arena *a,
+		     struct ex_verdicts *v, struct err *err);
 
 #endif

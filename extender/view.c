@@ -68,8 +68,7 @@ static void copy_pods(struct capture *c, const struct st_cluster *cl, struct ex_
 {
 	uint32_t count = 0;
 
-	for (const struct st_pod *p = NULL;
-	     (p = st_cluster_node_pod_next(cl, n->n.id, p)) != NULL;)
+	for (const struct st_pod *p = NULL; (p = st_cluster_node_pod_next(cl, n->n.id, p)) != NULL;)
 		count++;
 	n->pods = take(c, NULL, count * sizeof(n->pods[0]));
 	for (const struct st_pod *p = NULL;

@@ -18,7 +18,7 @@ struct ex_view_pod {
 
 /* Node, GPUs and pods of one moment; the moments of two nodes may differ. */
 struct ex_view_node {
-	struct st_node n; /* its pointers lead to copies */
+	struct st_node n;    /* its pointers lead to copies */
 	const char *product; /* NULL: unknown */
 	struct ex_view_pod *pods;
 	uint32_t pod_count;

@@ -39,7 +39,8 @@ static const struct {
 	[EX_REQUEST] = {"request", "the pod's GPU request is invalid", false},
 	[EX_BOUND] = {"bound", "the pod is bound to another node", false},
 	[EX_NODE_OBJECT] = {"node_object", "the node object cannot be read", false},
-	[EX_NOMINATED] = {"nominated", "room is kept for a preempting pod of higher priority", true},
+	[EX_NOMINATED] = {"nominated", "room is kept for a preempting pod of higher priority",
+			  true},
 	[EX_REPEATED] = {"repeated", "", true},
 };
 

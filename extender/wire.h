@@ -34,10 +34,10 @@ bool ex_code_resolvable(enum ex_code code);
 /* An answer for each of a list of names. Memory is kept from request to request. */
 struct ex_verdicts {
 	size_t count, cap;
-	uint8_t *code;    /* enum ex_code */
-	uint64_t *key;    /* orders the nodes that are EX_OK: the largest is the best */
-	uint32_t *node;   /* id in the cluster; ST_NONE */
-	uint32_t *text;   /* offset in texts of this node's own text, a JSON string; 0 = none */
+	uint8_t *code;  /* enum ex_code */
+	uint64_t *key;  /* orders the nodes that are EX_OK: the largest is the best */
+	uint32_t *node; /* id in the cluster; ST_NONE */
+	uint32_t *text; /* offset in texts of this node's own text, a JSON string; 0 = none */
 	struct buf texts;
 };
 void ex_verdicts_fini(struct ex_verdicts *v);

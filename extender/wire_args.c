@@ -134,8 +134,9 @@ static int parse_victims(const cJSON *entry, bool meta, struct ex_victims *ret, 
 	{
 		uid = victim_uid(pod, meta);
 		if (!cJSON_IsString(uid))
-			return err_set(err, ERR_INVALID, "victims of node \"%s\": pod %zu has no UID",
-				       entry->string, ret->count);
+			return err_set(err, ERR_INVALID,
+				       "victims of node \"%s\": pod %zu has no UID", entry->string,
+				       ret->count);
 		ret->uids[ret->count] = strdup(uid->valuestring);
 		if (ret->uids[ret->count] == NULL)
 			return no_memory(err);
@@ -166,7 +167,7 @@ int ex_wire_preempt_parse(const struct ex_body *body, struct ex_preemption *ret,
 		rc = no_memory(err);
 	cJSON_ArrayForEach(entry, root)
 	{
-		if (rc < 0)
+		if (rc < 0 || p.v == NULL)
 			break;
 		p.count++;
 		rc = parse_victims(entry, meta, &p.v[p.count - 1], err);

@@ -12,6 +12,7 @@
 #define CONNECTIONS_DEFAULT 128U
 #define TOKEN_MS_DEFAULT INT64_C(60000)
 #define WAIT_MAX_MS 60000
+#define JOBS_AT_ONCE 64 /* then the network has its turn */
 
 static int64_t read_clock_us(clockid_t id)
 {
@@ -106,7 +107,8 @@ static void take_incoming(struct ku_client *c)
 
 static void run_jobs(struct ku_client *c)
 {
-	struct ku_job *j;
+	struct ku_job job, *j;
+	unsigned done = 0;
 
 	do {
 		pthread_mutex_lock(&c->lock);
@@ -116,11 +118,12 @@ static void run_jobs(struct ku_client *c)
 			if (c->jobs == NULL)
 				c->jobs_end = &c->jobs;
 			j->queued = false;
+			job = *j; /* it may be posted again from now on */
 		}
 		pthread_mutex_unlock(&c->lock);
 		if (j != NULL)
-			j->fn(j->ctx);
-	} while (j != NULL);
+			job.fn(job.ctx);
+	} while (j != NULL && ++done < JOBS_AT_ONCE);
 }
 
 static void reap(struct ku_client *c)

@@ -134,6 +134,7 @@ int ku_load_text(struct st_cluster *c, const char *text, size_t len, const struc
 int ku_load_file(struct st_cluster *c, const char *path, const struct ku_loader *how,
 		 struct err *err)
 {
+	bool is_stdin = strcmp(path, "-") == 0;
 	char *text = NULL;
 	size_t len = 0;
 	int rc;
@@ -143,7 +144,7 @@ int ku_load_file(struct st_cluster *c, const char *path, const struct ku_loader 
 		return rc;
 	rc = ku_load_text(c, text, len, how, err);
 	free(text);
-	return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
+	return rc < 0 ? err_prefix(err, rc, "%s", is_stdin ? "standard input" : path) : 0;
 }
 
 int ku_load_cluster(struct st_cluster *c, const char *path, const struct st_contract_options *opt,

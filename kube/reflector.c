@@ -135,13 +135,26 @@ static void forget(struct ku_reflector *r, struct ku_known *k)
 	free(k);
 }
 
+/* uids that differ in a counter only are spread well too, which uthash's own functions do not do. */
+static unsigned uid_hash(const char *uid)
+{
+	return (unsigned)hash_str(uid, 0);
+}
+
+static struct ku_known *find(struct ku_reflector *r, const char *uid)
+{
+	struct ku_known *k;
+
+	HASH_FIND_BYHASHVALUE(hh, r->known, uid, strlen(uid), uid_hash(uid), k);
+	return k;
+}
+
 /* The entry of a uid, made where it was not known (*ret_new). NULL: no memory. */
 static struct ku_known *know(struct ku_reflector *r, const char *uid, bool *ret_new)
 {
 	size_t len = strlen(uid);
-	struct ku_known *k;
+	struct ku_known *k = find(r, uid);
 
-	HASH_FIND(hh, r->known, uid, len, k);
 	*ret_new = k == NULL;
 	if (k != NULL)
 		return k;
@@ -149,7 +162,7 @@ static struct ku_known *know(struct ku_reflector *r, const char *uid, bool *ret_
 	if (k == NULL)
 		return NULL;
 	memcpy(k->uid, uid, len + 1);
-	HASH_ADD_KEYPTR(hh, r->known, k->uid, len, k);
+	HASH_ADD_KEYPTR_BYHASHVALUE(hh, r->known, k->uid, len, uid_hash(uid), k);
 	if (!HASH_ADDED(k, hh)) {
 		free(k);
 		return NULL;
@@ -182,7 +195,7 @@ int ku_reflector_take(struct ku_reflector *r, enum ku_change change, const cJSON
 		k->round = r->round;
 		change = new ? KU_ADDED : KU_MODIFIED;
 	} else {
-		HASH_FIND_STR(r->known, uid, k);
+		k = find(r, uid);
 	}
 	if (h->on_object != NULL)
 		res = h->on_object(h->ctx, change, obj, err);

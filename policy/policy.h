@@ -101,7 +101,8 @@ int po_placer_measure(struct po_placer *p, struct po_fragmentation *ret, struct 
  * Candidates are the pods of a priority below the given one that are not terminating already.
  * Those in proposed[] (UIDs) go first: what the scheduler proposed and holds no GPU stays a victim,
  * since it may be in the way of something we do not see; what holds GPUs is kept only where it
- * makes room; further pods are added, least important first, where the proposal is not enough.
+ * makes room; further pods are added, least important first, where the proposal is not enough. None
+ * of the others can be spared, and where one pod is enough it is one.
  * BP_OK: *ret_uids is malloc'ed with *ret_count UIDs that point into the cluster; none = it fits as
  * it is. Otherwise the verdict says what stands in the way even with all candidates gone.
  * Changes nothing. *ret_rc = ERR_NOMEM when memory was short. */

@@ -26,8 +26,8 @@ static void gpu_spec(const struct st_gpu *g, struct st_gpu_spec *ret)
 	}
 }
 
-/* Books the pod on the copy as it is booked in the cluster. */
-static int copy_pod(struct st_cluster *to, const struct st_pod *p)
+/* Books the pod on the copy as it is booked in the cluster. *ret_booked: it could be. */
+static int copy_pod(struct st_cluster *to, const struct st_pod *p, bool *ret_booked)
 {
 	struct st_pod_ident ident = {
 		.uid = p->uid,
@@ -40,14 +40,18 @@ static int copy_pod(struct st_cluster *to, const struct st_pod *p)
 		.memory_bound = p->memory_bound,
 	};
 	struct st_decision d = {.node = 0, .grant_count = p->grant_count};
-	bool fenced;
+	bool fenced = false;
+	int rc;
 
+	*ret_booked = true;
 	if (p->fenced)
 		return st_cluster_fence(to, &ident, 0, NULL);
 	if (p->grant_count > 0)
 		memcpy(d.grants, p->grants, p->grant_count * sizeof(*p->grants));
 	/* What others' pods are assumed to hold is copied as known: it is not to be dealt anew. */
-	return st_cluster_observe(to, &ident, 0, p->grant_count > 0 ? &d : NULL, 0, &fenced, NULL);
+	rc = st_cluster_observe(to, &ident, 0, p->grant_count > 0 ? &d : NULL, 0, &fenced, NULL);
+	*ret_booked = !fenced;
+	return rc;
 }
 
 static int copy_pods(const struct st_cluster *c, uint32_t node, struct st_cluster *to,
@@ -55,7 +59,8 @@ static int copy_pods(const struct st_cluster *c, uint32_t node, struct st_cluste
 {
 	for (const struct st_pod *p = st_cluster_node_pod_next(c, node, NULL); p;
 	     p = st_cluster_node_pod_next(c, node, p)) {
-		int rc = skip && skip(p, ctx) ? 0 : copy_pod(to, p);
+		bool booked;
+		int rc = skip && skip(p, ctx) ? 0 : copy_pod(to, p, &booked);
 
 		if (rc < 0)
 			return rc;
@@ -69,7 +74,9 @@ struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 	const struct st_node *n = st_cluster_node(c, node);
 	struct st_gpu_spec *gpus = n ? calloc((size_t)n->gpu_count + 1, sizeof(*gpus)) : NULL;
 	struct st_cluster *to = gpus ? st_cluster_new(st_cluster_config(c)) : NULL;
+	int32_t missing[ST_GPUS_MAX];
 	struct st_node_spec spec;
+	int rc;
 
 	if (!to) {
 		free(gpus);
@@ -92,10 +99,17 @@ struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 		.gpus = gpus,
 	};
 
-	for (unsigned i = 0; i < n->gpu_count; i++)
+	for (unsigned i = 0; i < n->gpu_count; i++) {
 		gpu_spec(&n->gpus[i], &gpus[i]);
-	if (st_cluster_node_put(to, &spec, NULL, NULL) < 0 ||
-	    copy_pods(c, node, to, skip, ctx) < 0 ||
+		missing[i] = n->gpus[i].free_mib < 0 ? -n->gpus[i].free_mib : 0;
+		gpus[i].mem_mib += missing[i]; /* it shrank when the pods were there already ... */
+	}
+	rc = st_cluster_node_put(to, &spec, NULL, NULL);
+	if (rc == 0)
+		rc = copy_pods(c, node, to, skip, ctx);
+	for (unsigned i = 0; i < n->gpu_count; i++)
+		gpus[i].mem_mib -= missing[i]; /* ... and does so here */
+	if (rc < 0 || st_cluster_node_put(to, &spec, NULL, NULL) < 0 ||
 	    (!n->present && st_cluster_node_remove(to, n->name, NULL) < 0)) {
 		st_cluster_free(to);
 		to = NULL;
@@ -116,6 +130,8 @@ struct candidate {
 };
 
 struct trial {
+	const struct st_cluster *c;
+	uint32_t node;
 	const struct st_request *req;
 	struct st_cluster *copy;
 	struct candidate *list;
@@ -213,16 +229,32 @@ static void take_off(struct trial *t, struct candidate *c)
 	c->gone = true;
 }
 
-static int put_back(struct trial *t, struct candidate *c)
+static bool is_gone(const struct st_pod *p, void *ctx)
 {
-	int rc = copy_pod(t->copy, c->pod);
+	const struct trial *t = ctx;
 
-	c->gone = rc < 0;
-	return rc;
+	for (size_t i = 0; i < t->count; i++)
+		if (t->list[i].pod == p)
+			return t->list[i].gone;
+	return false;
 }
 
-/* Nobody, or a single pod with GPUs, beside what must go anyway: the least important one whose
- * going is enough. 1: found, 0: there is none, < 0: no memory. */
+static int put_back(struct trial *t, struct candidate *c)
+{
+	bool booked;
+	int rc = copy_pod(t->copy, c->pod, &booked);
+
+	c->gone = rc < 0;
+	if (rc < 0 || booked)
+		return rc;
+	/* It was booked before the GPU shrank, and is too large for it now. */
+	st_cluster_free(t->copy);
+	t->copy = po_copy_node(t->c, t->node, is_gone, t);
+	return t->copy ? 0 : ERR_NOMEM;
+}
+
+/* Nobody, or a single pod, beside what must go anyway: the least important one whose going is
+ * enough. 1: found, 0: there is none, < 0: no memory. */
 static int try_single(struct trial *t)
 {
 	for (size_t i = 0; i < t->count; i++)
@@ -233,7 +265,7 @@ static int try_single(struct trial *t)
 	for (size_t i = t->count; i > 0; i--) {
 		struct candidate *c = &t->list[i - 1];
 
-		if (c->gone || (c->pod->grant_count == 0 && !c->pod->fenced))
+		if (c->gone)
 			continue;
 		take_off(t, c);
 		if (fits(t))
@@ -285,7 +317,7 @@ enum bp_verdict po_placer_victims(struct po_placer *p, const struct st_request *
 				  size_t proposed_count, const char ***ret_uids, size_t *ret_count,
 				  int *ret_rc)
 {
-	struct trial t = {.req = req, .verdict = BP_NO_NODE};
+	struct trial t = {.c = p->cluster, .node = node, .req = req, .verdict = BP_NO_NODE};
 	int found = ERR_NOMEM, rc = 0;
 
 	*ret_rc = 0;

@@ -12,7 +12,7 @@
 /* Nodes are made one at a time, so that large tables need little memory. */
 static void uuid_of(const char *node, unsigned gpu, char buf[48])
 {
-	uint64_t a = hash_str(node, 2 * gpu), b = hash_str(node, 2 * gpu + 1);
+	uint64_t a = hash_str(node, UINT64_C(2) * gpu), b = hash_str(node, UINT64_C(2) * gpu + 1);
 
 	snprintf(buf, 48, "GPU-%08x-%04x-%04x-%04x-%012" PRIx64, (unsigned)(a >> 32),
 		 (unsigned)(a >> 16 & 0xFFFF), (unsigned)(a & 0xFFFF), (unsigned)(b >> 48),

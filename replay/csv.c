@@ -48,8 +48,7 @@ int rp_csv_refuse(const struct rp_csv *c, const struct rp_column *column, int co
 	char shown[RP_SHOWN_CAP];
 
 	return err_set(err, code, "%s:%u:%zu: field %s: \"%s\" %s", c->path, c->line,
-		       f.s == NULL ? (size_t)1 : (size_t)(f.s - c->row) + 1, column->name,
-		       rp_csv_show(f, shown), why);
+		       (size_t)(f.s - c->row) + 1, column->name, rp_csv_show(f, shown), why);
 }
 
 /* Cuts [row, stop) at its commas. */
@@ -147,7 +146,7 @@ int rp_csv_row(struct rp_csv *c, size_t header_fields, struct err *err)
 struct rp_field rp_csv_field(const struct rp_csv *c, const struct rp_column *column)
 {
 	if (column->index < 0 || (size_t)column->index >= c->field_count)
-		return (struct rp_field){.s = NULL, .len = 0};
+		return (struct rp_field){.s = c->row, .len = 0};
 	return c->fields[column->index];
 }
 

@@ -47,7 +47,7 @@ int rp_csv_header(struct rp_csv *c, struct rp_column *columns, size_t count, str
 /* The same as rp_csv_next(), and the row has as many fields as the header line had. */
 int rp_csv_row(struct rp_csv *c, size_t header_fields, struct err *err);
 
-/* The field of a column; an empty one where the column is absent. */
+/* The field of a column; an empty one at the row's start where the column is absent. */
 struct rp_field rp_csv_field(const struct rp_csv *c, const struct rp_column *column);
 
 /* Digits only, within [min, max]. ERR_INVALID, ERR_RANGE, worded

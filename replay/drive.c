@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/hash.h"
+#include "base/rng.h"
 #include "replay/drive_internal.h"
 
 /* A bind under way. */
@@ -43,8 +43,13 @@ static int out_of_memory(struct err *err)
 
 const char *rp_drive_uid(uint64_t run, size_t step, char buf[RP_UID_CAP])
 {
-	uint64_t key[2] = {run, step};
-	uint64_t a = hash_bytes(key, sizeof(key), 1), b = hash_bytes(key, sizeof(key), 2);
+	struct rng rng;
+	uint64_t a, b;
+
+	rng_init(&rng, run);
+	rng_init(&rng, rng_next(&rng) + step);
+	a = rng_next(&rng);
+	b = rng_next(&rng);
 
 	snprintf(buf, RP_UID_CAP, "%08x-%04x-4%03x-%04x-%08x%04x", (unsigned)(a >> 32),
 		 (unsigned)(a >> 16 & 0xFFFF), (unsigned)(a & 0xFFF),
@@ -216,12 +221,14 @@ static int cycle(struct loop *l, size_t step, struct err *err)
 static int keep_pace(struct loop *l, size_t started, struct err *err)
 {
 	double due = l->start_s + (double)started / (double)l->d->opt->rate;
+	double left = due - now_s();
 	int rc = 0;
 
-	for (double left = due - now_s(); rc == 0 && left > 0; left = due - now_s()) {
+	while (rc == 0 && left > 0) {
 		rc = rp_http_step(l->d->http, left < 1 ? (int)(left * 1000) + 1 : 1000, err);
 		if (rc == 0)
 			rc = reap_binds(l, err);
+		left = due - now_s();
 	}
 	return rc;
 }

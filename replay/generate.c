@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "state/request.h"
 
-#define FLUSH_BYTES (64 * 1024)
+#define FLUSH_BYTES ((size_t)64 * 1024)
 #define MIB_PER_CORE 4608
 #define TYPES_MAX 64
 
@@ -144,7 +144,7 @@ static void node_row(struct buf *b, int64_t i, const struct node_type *type)
 
 int rp_generate_nodes(FILE *out, const struct rp_generate_options *opt, struct err *err)
 {
-	struct node_type types[TYPES_MAX];
+	struct node_type types[TYPES_MAX] = {0};
 	int64_t left[TYPES_MAX], count = opt->count;
 	struct buf b = BUF_INIT;
 	struct rng rng;
@@ -271,6 +271,8 @@ static size_t draw_kind(struct rng *rng, const int64_t weights[KIND_COUNT])
 
 	for (size_t n = 0; n < KIND_COUNT; n++)
 		sum += weights[n];
+	if (sum <= 0)
+		return KIND_CPU;
 	k = (int64_t)rng_below(rng, (uint64_t)sum);
 	while (k >= weights[i])
 		k -= weights[i++];
@@ -284,6 +286,8 @@ static const struct pod_class *draw_class(struct rng *rng, size_t kind)
 
 	for (size_t i = 0; i < classes_of[kind].count; i++)
 		sum += c[i].weight;
+	if (sum <= 0)
+		return c;
 	for (k = (int64_t)rng_below(rng, (uint64_t)sum); k >= c->weight; c++)
 		k -= c->weight;
 	return c;
@@ -315,7 +319,9 @@ int rp_generate_pods(FILE *out, const struct rp_generate_options *opt, struct er
 	struct rng rng;
 	int rc = parse_kinds(opt->mix, weights, err);
 
-	if (rc == 0 && opt->count == 0 && weights[KIND_CPU] > 0) {
+	if (rc < 0)
+		return rc;
+	if (opt->count == 0 && weights[KIND_CPU] > 0) {
 		int64_t gpu = 0;
 
 		for (size_t k = KIND_SHARED; k < KIND_COUNT; k++)

@@ -43,7 +43,7 @@ static int read_node(struct rp_trace *t, const struct rp_csv *csv, const struct 
 	    (rc = rp_csv_integer(csv, &cols[NODE_GPU], 0, ST_GPUS_MAX, &gpus, err)) < 0 ||
 	    (rc = check_product(csv, &cols[NODE_MODEL], err)) < 0)
 		return rc;
-	if (memchr(model.s != NULL ? model.s : "", '|', model.len) != NULL)
+	if (memchr(model.s, '|', model.len) != NULL)
 		return rp_csv_refuse(csv, &cols[NODE_MODEL], ERR_INVALID,
 				     "is not one model: it has a '|'", err);
 	n.gpu_count = (uint8_t)gpus;

@@ -72,7 +72,7 @@ static int next_line(struct rp_csv *csv, const char *wanted, struct rp_field *re
 static int read_head(struct rp_csv *csv, const char *form, const char *word, int64_t *ret,
 		     const char *word2, int64_t *ret2, struct err *err)
 {
-	struct rp_field line = {0}, part[4] = {{0}};
+	struct rp_field line = {.s = ""}, part[4] = {{0}};
 	size_t n = 0, want = word2 != NULL ? 4 : 2;
 	const char *s, *end;
 	int rc = next_line(csv, form, &line, err);
@@ -103,13 +103,13 @@ static int read_head(struct rp_csv *csv, const char *form, const char *word, int
 static int read_pods(const struct rp_trace *t, struct rp_csv *csv, struct rp_order *o,
 		     struct err *err)
 {
-	int64_t count, milli;
+	int64_t count = 0, milli = 0;
 	unsigned head_line;
 	int rc = read_head(csv, "pods N req R", "pods", &count, "req", &milli, err);
 
 	head_line = csv->line;
 	for (int64_t i = 0; rc == 0 && i < count; i++) {
-		struct rp_field name;
+		struct rp_field name = {.s = ""};
 		uint32_t id;
 
 		rc = next_line(csv, "a pod name", &name, err);
@@ -130,7 +130,7 @@ static int read_pods(const struct rp_trace *t, struct rp_csv *csv, struct rp_ord
 static int read_rank(const struct rp_trace *t, struct rp_csv *csv, struct rp_order *o, bool *seen,
 		     struct err *err)
 {
-	struct rp_field line, digits, name;
+	struct rp_field line = {.s = ""}, digits, name;
 	const char *dash;
 	int64_t rank;
 	uint32_t id;
@@ -164,7 +164,7 @@ static int read_rank(const struct rp_trace *t, struct rp_csv *csv, struct rp_ord
 static int read_ranks(const struct rp_trace *t, struct rp_csv *csv, struct rp_order *o,
 		      struct err *err)
 {
-	int64_t count;
+	int64_t count = 0;
 	bool *seen;
 	int rc = read_head(csv, "nodes M", "nodes", &count, NULL, NULL, err);
 
@@ -174,8 +174,8 @@ static int read_ranks(const struct rp_trace *t, struct rp_csv *csv, struct rp_or
 		return err_set(err, ERR_INVALID,
 			       "%s:%u:1: \"nodes %" PRId64 "\", but the trace has %zu", csv->path,
 			       csv->line, count, t->node_count);
-	o->ranks = malloc(t->node_count * sizeof(*o->ranks));
-	seen = calloc(t->node_count, sizeof(*seen));
+	o->ranks = calloc(t->node_count + 1, sizeof(*o->ranks));
+	seen = calloc(t->node_count + 1, sizeof(*seen));
 	if (o->ranks == NULL || seen == NULL) {
 		free(seen);
 		return out_of_memory(err);
@@ -321,7 +321,7 @@ static int make_ranks(const struct rp_trace *t, struct rp_order *o, uint64_t see
 	uint32_t *sorted = sorted_ids(t->node_names, t->node_count);
 	struct rng rng;
 
-	o->ranks = malloc(t->node_count * sizeof(*o->ranks));
+	o->ranks = calloc(t->node_count + 1, sizeof(*o->ranks));
 	if (sorted == NULL || o->ranks == NULL) {
 		free(sorted);
 		return out_of_memory(err);

@@ -147,7 +147,7 @@ static int prepare(struct run *r, struct err *err)
 /* N as the decisions file and the totals give it. */
 static int measure_num(struct run *r, int64_t *ret, struct err *err)
 {
-	struct po_fragmentation f;
+	struct po_fragmentation f = {0};
 	int rc = r->opt->policy->uses_measure ? po_placer_measure(r->placer, &f, err)
 					      : fgd_now(r, &f, err);
 
@@ -273,7 +273,7 @@ static int play(struct run *r, struct err *err)
 	size_t total = r->o->pod_count;
 
 	for (size_t step = 0; step < total; step++) {
-		struct po_fragmentation f;
+		struct po_fragmentation f = {0};
 		int rc = arrive(r, step, err);
 
 		if (rc == 0)

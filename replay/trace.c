@@ -108,10 +108,13 @@ int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t 
 static uint64_t shape_hash(const struct st_request *req)
 {
 	const struct st_item *it = &req->items[0];
-	int64_t key[] = {req->cpu_milli, req->mem_mib,    req->item_count, it->kind,
-			 it->count,      it->request_mib, it->request_nano};
+	const int64_t key[] = {req->cpu_milli, req->mem_mib,    req->item_count, it->kind,
+			       it->count,      it->request_mib, it->request_nano};
+	uint64_t h = 0;
 
-	return hash_str(req->product, hash_bytes(key, sizeof(key), 0));
+	for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
+		h = (h ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash_str(req->product, h);
 }
 
 static bool grow_chains(struct rp_trace *t)
@@ -186,6 +189,7 @@ uint32_t rp_trace_shape(struct rp_trace *t, const struct st_request *req)
 	if (t->chain_count > 0)
 		for (uint32_t i = t->chains[hash & (t->chain_count - 1)]; i != 0;
 		     i = t->shapes[i - 1].next)
+			/* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): zeroed before use */
 			if (memcmp(&t->shapes[i - 1].req, req, sizeof(*req)) == 0)
 				return i - 1;
 	room = grow(&shapes, t->shape_count, &t->shape_cap, sizeof(*t->shapes));

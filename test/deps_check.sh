@@ -11,6 +11,7 @@ declare -A may_include=(
 	[binpack]="base state fragmentation"
 	[policy]="base state fragmentation binpack"
 	[kube]="base state"
+	[enforcer]="base state kube"
 	[extender]="base state fragmentation binpack policy kube"
 	[replay]="base state fragmentation binpack policy kube"
 )

@@ -227,3 +227,47 @@ func TestCase39UnknownFields(t *testing.T) {
 	}
 	w.verify()
 }
+
+// The rows of odd replies that can happen to us: between scheduler and extender something goes wrong
+// once or twice. The pod is bound in the end, with the right books.
+func TestOddReplies(t *testing.T) {
+	w := newWorld(t, setup{nodes: gpuNodes(2, 2, 81920), sched: harness.SchedulerConfig{HTTPTimeout: "1s"}})
+	filters := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/filter") }
+	scores := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/prioritize") }
+	for i, x := range []struct {
+		name  string
+		fault harness.Fault
+		error bool // the pod may be bound and carry the mark of a failed bind
+	}{
+		{"filter 500", harness.Fault{Match: filters, Code: 500, Count: 2}, false},
+		{"filter slow", harness.Fault{Match: filters, Delay: 1500 * time.Millisecond, Count: 1}, false},
+		{"filter cut", harness.Fault{Match: filters, Reset: true, Count: 1}, false},
+		{"filter not JSON", harness.Fault{Match: filters, Code: 200, Body: "hello", Count: 1}, false},
+		{"filter Error", harness.Fault{Match: filters, Code: 200, Body: `{"Error":"not now"}`, Count: 1}, false},
+		{"filter 204", harness.Fault{Match: filters, Code: 204, Count: 1}, false},
+		{"prioritize 500", harness.Fault{Match: scores, Code: 500, Count: 1}, false},
+		{"prioritize null", harness.Fault{Match: scores, Code: 200, Body: "null", Count: 1}, false},
+		{"bind 500", harness.Fault{Match: binds, Code: 500, Count: 2}, false},
+		{"bind cut before", harness.Fault{Match: binds, Reset: true, Count: 1}, false},
+		{"bind cut after", harness.Fault{Match: binds, Reset: true, After: true, Count: 1}, true},
+		{"bind slow", harness.Fault{Match: binds, Delay: 1500 * time.Millisecond, Count: 1}, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			fault := w.front.Add(&x.fault)
+			name := fmt.Sprint("p", i)
+			makePod(t, w.cp, sharePod(name, 1024))
+			p := waitBound(t, w.cp, name)
+			if w.front.Hits(fault) == 0 {
+				t.Error("the fault did not happen")
+			}
+			w.front.Clear()
+			if c := p.Condition("PodScheduled"); c.Status != "True" && !x.error {
+				t.Errorf("PodScheduled %s %s: %s", c.Status, c.Reason, c.Message)
+			}
+		})
+	}
+	books := w.verify()
+	if books.Allocated != 12 {
+		t.Errorf("%d pods have an allocation", books.Allocated)
+	}
+}

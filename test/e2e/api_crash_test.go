@@ -59,6 +59,7 @@ func (w *world) fill(t *testing.T, leftMiB int) {
 
 // A crash loop of one bind each: kill -9 before, during and after the POST (case 17).
 func TestCase17KilledAroundThePost(t *testing.T) {
+	needAPIMode(t)
 	for _, x := range []struct {
 		name  string
 		fault harness.Fault

@@ -64,6 +64,7 @@ func TestCase06LeftoverAllocation(t *testing.T) {
 // Case 7: a bound pod's allocation cannot be read: nothing new on its node, an event on the pod; the
 // end of it when it is mended or the pod is gone.
 func TestCase07FencedNode(t *testing.T) {
+	needAPIMode(t)
 	for _, x := range []struct{ name, key, value string }{
 		{"devices cut", container("main", "gpus.devices"), "GPU-gpu"},
 		{"amount", container("main", "gpu-memory.request"), "abcMi"},

@@ -82,7 +82,8 @@ static void same_names(const cJSON *tree, const struct ex_body *body, const stru
 		cJSON *again = NULL;
 
 		require(i++ < names->count, "number of names");
-		require(strlen(v->valuestring) == n->len && memcmp(v->valuestring, n->at, n->len) == 0,
+		require(strlen(v->valuestring) == n->len &&
+				memcmp(v->valuestring, n->at, n->len) == 0,
 			"a name");
 		ex_json_put_string(&b, n->at, n->len);
 		require(ku_json_parse(b.data, b.len, &again, NULL) == 0, "the writer's string");

@@ -24,10 +24,12 @@ static int on_bind(void *ctx, const struct st_pod_spec *pod, const struct st_pod
 	size_t *count = ctx;
 
 	(void)err;
-	require(pod->uid != NULL && pod->ns != NULL && pod->name != NULL && pod->node != NULL, "names");
+	require(pod->uid != NULL && pod->ns != NULL && pod->name != NULL && pod->node != NULL,
+		"names");
 	require(ident->uid == pod->uid, "who it is");
 	for (size_t i = 0; i < pod->annotation_count; i++)
-		require(pod->annotations[i].key != NULL && pod->annotations[i].value != NULL, "texts");
+		require(pod->annotations[i].key != NULL && pod->annotations[i].value != NULL,
+			"texts");
 	require(learned == NULL || learned->item_count <= ST_ITEMS_MAX, "items");
 	++*count;
 	return 0;

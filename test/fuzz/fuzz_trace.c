@@ -33,7 +33,7 @@ static void check_trace(const struct rp_trace *t)
 		const struct rp_shape *s = &t->shapes[i];
 
 		count += s->count;
-		check(s->milli >= 0 && s->milli <= ST_GPUS_MAX * RP_GPU_UNITS);
+		check(s->milli >= 0 && s->milli <= INT64_C(1) * ST_GPUS_MAX * RP_GPU_UNITS);
 		check(s->device_milli <= RP_GPU_UNITS);
 		check((s->kind == RP_CPU_ONLY) == (s->milli == 0));
 		check(memchr(s->req.product, '\0', ST_PRODUCT_CAP) != NULL);

@@ -23,7 +23,8 @@ static cJSON *parse(const char *text)
 	struct err err = ERR_INIT;
 	cJSON *tree = NULL;
 
-	cr_assert_eq(ku_json_parse(text, strlen(text), &tree, &err), 0, "%s: %.200s", err.msg, text);
+	cr_assert_eq(ku_json_parse(text, strlen(text), &tree, &err), 0, "%s: %.200s", err.msg,
+		     text);
 	return tree;
 }
 
@@ -32,8 +33,7 @@ static void asked_names(const cJSON *request, struct buf *b)
 {
 	const cJSON *v;
 
-	cJSON_ArrayForEach(v, get(request, "NodeNames"))
-		buf_printf(b, "<%s>", v->valuestring);
+	cJSON_ArrayForEach(v, get(request, "NodeNames")) buf_printf(b, "<%s>", v->valuestring);
 	cJSON_ArrayForEach(v, get(get(request, "Nodes"), "items"))
 		buf_printf(b, "<%s>", get(get(v, "metadata"), "name")->valuestring);
 }
@@ -63,9 +63,9 @@ static int count_passing(const cJSON *reply, bool nodes, const char *name)
 
 	cr_assert(cJSON_IsArray(list));
 	cr_expect(cJSON_IsNull(get(reply, nodes ? "NodeNames" : "Nodes")));
-	cJSON_ArrayForEach(v, list)
-		n += strcmp(nodes ? get(get(v, "metadata"), "name")->valuestring : v->valuestring,
-			    name) == 0;
+	cJSON_ArrayForEach(v, list) n +=
+		strcmp(nodes ? get(get(v, "metadata"), "name")->valuestring : v->valuestring,
+		       name) == 0;
 	return n;
 }
 

@@ -33,21 +33,23 @@ void xf_node(struct buf *b, const char *name, unsigned gpus, int mem_mib, const 
 			   "\\\"product\\\":\\\"%s\\\",\\\"healthy\\\":true%s}",
 			   i > 0 ? "," : "", name, i, i, mem_mib, product,
 			   mig ? ",\\\"mig\\\":{\\\"capable\\\":true,\\\"enabled\\\":true}" : "");
-	buf_puts(b, "]}\"}},\"status\":{\"allocatable\":{\"cpu\":\"64\",\"memory\":\"512Gi\","
-		    "\"pods\":\"250\"},\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}");
+	buf_puts(b,
+		 "]}\"}},\"status\":{\"allocatable\":{\"cpu\":\"64\",\"memory\":\"512Gi\","
+		 "\"pods\":\"250\"},\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}");
 }
 
 void xf_pod(struct buf *b, struct xf_pod p)
 {
-	buf_printf(b,
-		   "%s{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p-%s\",\"namespace\":\"ns\","
-		   "\"uid\":\"%s\",\"annotations\":{%s}},\"spec\":{\"nodeName\":\"%s\","
-		   "\"priority\":%d,\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{%s}}}"
-		   "]},\"status\":{\"phase\":\"%s\",\"nominatedNodeName\":\"%s\"}}",
-		   p.no_comma ? "" : ",", p.uid, p.uid, p.annotations != NULL ? p.annotations : "",
-		   p.node != NULL ? p.node : "", p.priority, p.limits != NULL ? p.limits : "",
-		   p.node != NULL && p.node[0] != '\0' ? "Running" : "Pending",
-		   p.nominated != NULL ? p.nominated : "");
+	buf_printf(
+		b,
+		"%s{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p-%s\",\"namespace\":\"ns\","
+		"\"uid\":\"%s\",\"annotations\":{%s}},\"spec\":{\"nodeName\":\"%s\","
+		"\"priority\":%d,\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{%s}}}"
+		"]},\"status\":{\"phase\":\"%s\",\"nominatedNodeName\":\"%s\"}}",
+		p.no_comma ? "" : ",", p.uid, p.uid, p.annotations != NULL ? p.annotations : "",
+		p.node != NULL ? p.node : "", p.priority, p.limits != NULL ? p.limits : "",
+		p.node != NULL && p.node[0] != '\0' ? "Running" : "Pending",
+		p.nominated != NULL ? p.nominated : "");
 }
 
 char *xf_args(struct xf_pod p, const char *names)
@@ -73,9 +75,10 @@ char *xf_bind_args(const char *uid, const char *node)
 {
 	struct buf b = BUF_INIT;
 
-	buf_printf(&b,
-		   "{\"PodName\":\"p-%s\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\",\"Node\":\"%s\"}",
-		   uid, uid, node);
+	buf_printf(
+		&b,
+		"{\"PodName\":\"p-%s\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\",\"Node\":\"%s\"}",
+		uid, uid, node);
 	return buf_take(&b);
 }
 
@@ -211,7 +214,9 @@ char *xf_reason(struct xf *f, struct xf_pod p, const char *names, const char *no
 		cJSON_GetObjectItemCaseSensitive(reply, "FailedAndUnresolvableNodes"), node);
 	cr_assert(failed == NULL || final == NULL, "a node is in one map only");
 	*ret_resolvable = failed != NULL;
-	text = strdup(failed != NULL ? failed->valuestring : final != NULL ? final->valuestring : "");
+	text = strdup(failed != NULL  ? failed->valuestring
+		      : final != NULL ? final->valuestring
+				      : "");
 	cJSON_Delete(reply);
 	free(body);
 	return text;
@@ -303,7 +308,8 @@ static void dump_gpus(const struct st_node *n, struct buf *b)
 
 static int by_uid(const void *a, const void *b)
 {
-	return strcmp((*(const struct st_pod *const *)a)->uid, (*(const struct st_pod *const *)b)->uid);
+	return strcmp((*(const struct st_pod *const *)a)->uid,
+		      (*(const struct st_pod *const *)b)->uid);
 }
 
 static void dump_pod(const struct st_pod *p, struct buf *b)
@@ -321,6 +327,7 @@ static void dump_pod(const struct st_pod *p, struct buf *b)
 static void dump(void *ctx, const struct st_cluster *c, struct po_placer *p)
 {
 	size_t count = st_cluster_pod_count(c), n = 0;
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
 	const struct st_pod **pods = calloc(count + 1, sizeof(*pods));
 
 	(void)p;
@@ -328,6 +335,7 @@ static void dump(void *ctx, const struct st_cluster *c, struct po_placer *p)
 		dump_gpus(st_cluster_node(c, i), ctx);
 	for (const struct st_pod *pod = NULL; (pod = st_cluster_pod_next(c, pod)) != NULL;)
 		pods[n++] = pod;
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
 	qsort(pods, n, sizeof(*pods), by_uid);
 	for (size_t i = 0; i < n; i++)
 		dump_pod(pods[i], ctx);
@@ -375,8 +383,8 @@ static size_t on_data(char *data, size_t size, size_t count, void *ctx)
 	return size * count;
 }
 
-char *xf_http(struct xf_http *h, const char *path, const char *body, size_t len,
-	      const char *header, long *ret_status)
+char *xf_http(struct xf_http *h, const char *path, const char *body, size_t len, const char *header,
+	      long *ret_status)
 {
 	struct curl_slist *headers = NULL;
 	struct buf out = BUF_INIT;

@@ -72,8 +72,8 @@ struct xf_http {
 void xf_http_open(struct xf_http *h, struct xf *f, size_t max_body);
 void xf_http_close(struct xf_http *h);
 /* body NULL: GET. headers: "A: b" or NULL. Returns the reply's body; *ret_status. */
-char *xf_http(struct xf_http *h, const char *path, const char *body, size_t len,
-	      const char *header, long *ret_status);
+char *xf_http(struct xf_http *h, const char *path, const char *body, size_t len, const char *header,
+	      long *ret_status);
 
 /* The text of a file in the source tree. */
 char *xf_file(const char *path, size_t *ret_len);

@@ -129,14 +129,15 @@ static enum MHD_Result respond(struct fake_api *f, struct MHD_Connection *conn,
 			       const struct fake_reply *r)
 {
 	int fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-	size_t len = r->body != NULL ? strlen(r->body) : 0;
+	const char *text = r->take_body != NULL ? r->take_body : r->body;
+	size_t len = text != NULL ? strlen(text) : 0;
 	bool plain = r->chunk == 0 && r->end == FAKE_END && r->stream == NULL && r->next == NULL;
 	struct body *b = fake_must(calloc(1, sizeof(*b)));
 	struct MHD_Response *resp;
 	enum MHD_Result res;
 
 	*b = (struct body){.api = f, .r = *r, .len = len, .fd = fd};
-	b->r.body = fake_dup(r->body);
+	b->r.body = r->take_body != NULL ? r->take_body : fake_dup(r->body);
 	if (r->status == 0) {
 		finish(b, r->end);
 		free_body(b);

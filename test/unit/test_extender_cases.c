@@ -60,8 +60,8 @@ static void read_clients(void *ctx, const struct st_cluster *c, struct po_placer
 
 	(void)p;
 	for (unsigned i = 0; i < n->gpu_count; i++)
-		len += (size_t)snprintf(q->text + len, sizeof(q->text) - len, "%s%u", i > 0 ? " " : "",
-					n->gpus[i].clients);
+		len += (size_t)snprintf(q->text + len, sizeof(q->text) - len, "%s%u",
+					i > 0 ? " " : "", n->gpus[i].clients);
 }
 
 static void expect_clients(const char *node, const char *want)
@@ -145,20 +145,23 @@ Test(cases_wire, case_2_units_are_not_inflated)
 	bool resolvable;
 	char uid[16], *reason;
 
-	cluster = strdup("{\"kind\":\"List\",\"items\":[{\"kind\":\"Node\",\"metadata\":{\"name\":\"n\","
-			 "\"labels\":{\"nvidia.com/gpu.count\":\"1\",\"nvidia.com/gpu.memory\":\"46068\","
-			 "\"nvidia.com/gpu.product\":\"NVIDIA-L40S\"}},\"status\":{\"allocatable\":{\"cpu\":"
-			 "\"64\",\"memory\":\"1Ti\",\"pods\":\"110\"},\"conditions\":[{\"type\":\"Ready\","
-			 "\"status\":\"True\"}]}}]}");
+	cluster = strdup(
+		"{\"kind\":\"List\",\"items\":[{\"kind\":\"Node\",\"metadata\":{\"name\":\"n\","
+		"\"labels\":{\"nvidia.com/gpu.count\":\"1\",\"nvidia.com/gpu.memory\":\"46068\","
+		"\"nvidia.com/gpu.product\":\"NVIDIA-L40S\"}},\"status\":{\"allocatable\":{\"cpu\":"
+		"\"64\",\"memory\":\"1Ti\",\"pods\":\"110\"},\"conditions\":[{\"type\":\"Ready\","
+		"\"status\":\"True\"}]}}]}");
 	open_with(NULL, false);
 	for (int i = 0; i < 23; i++) {
 		snprintf(uid, sizeof(uid), "u%d", i);
-		cr_assert_not_null(
-			xf_schedule(&f, (struct xf_pod){.uid = uid, .annotations = "\"gpu-memory\":\"2000\""}, "n"));
+		cr_assert_not_null(xf_schedule(
+			&f, (struct xf_pod){.uid = uid, .annotations = "\"gpu-memory\":\"2000\""},
+			"n"));
 	}
 	expect_clients("n", "23");
-	reason = xf_reason(&f, (struct xf_pod){.uid = "x", .annotations = "\"gpu-memory\":\"2000\""}, "n",
-			   "n", &resolvable);
+	reason =
+		xf_reason(&f, (struct xf_pod){.uid = "x", .annotations = "\"gpu-memory\":\"2000\""},
+			  "n", "n", &resolvable);
 	cr_expect(strstr(reason, "68") != NULL && strstr(reason, "2000") != NULL, "%s", reason);
 	cr_expect(resolvable);
 	free(reason);
@@ -170,14 +173,17 @@ static char *three_containers(const char *uid)
 {
 	struct buf b = BUF_INIT;
 
-	buf_printf(&b, "{\"Pod\":{\"metadata\":{\"name\":\"p-%s\",\"namespace\":\"ns\",\"uid\":\"%s\","
-		       "\"annotations\":{",
+	buf_printf(&b,
+		   "{\"Pod\":{\"metadata\":{\"name\":\"p-%s\",\"namespace\":\"ns\",\"uid\":\"%s\","
+		   "\"annotations\":{",
 		   uid, uid);
-	for (char c = 'a'; c < 'd'; c++)
+	for (int c = 'a'; c < 'd'; c++)
 		buf_printf(&b, "%s\"nvidia.com/container.%c.gpu-memory.request\":\"1Gi\"",
 			   c > 'a' ? "," : "", c);
-	buf_puts(&b, "}},\"spec\":{\"containers\":[{\"name\":\"a\"},{\"name\":\"b\"},{\"name\":\"c\"}]}},"
-		     "\"NodeNames\":[\"n\"]}");
+	buf_puts(
+		&b,
+		"}},\"spec\":{\"containers\":[{\"name\":\"a\"},{\"name\":\"b\"},{\"name\":\"c\"}]}},"
+		"\"NodeNames\":[\"n\"]}");
 	return buf_take(&b);
 }
 
@@ -223,11 +229,13 @@ Test(cases_wire, case_4_an_exclusive_gpu_stays_exclusive)
 	xf_list_begin(&b);
 	xf_node(&b, "n", 1, 40960, A100, false);
 	xf_node(&b, "m", 1, 40960, A100, false);
-	buf_puts(&b, ",{\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"a\"},"
-		     "\"spec\":{\"nodeName\":\"n\",\"initContainers\":[{\"name\":\"i\"}],\"containers\":[{"
-		     "\"name\":\"main\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"1\"}}}]},\"status\":"
-		     "{\"phase\":\"Running\",\"initContainerStatuses\":[{\"name\":\"i\",\"state\":{"
-		     "\"terminated\":{\"exitCode\":0}}}]}}");
+	buf_puts(
+		&b,
+		",{\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"a\"},"
+		"\"spec\":{\"nodeName\":\"n\",\"initContainers\":[{\"name\":\"i\"}],\"containers\":[{"
+		"\"name\":\"main\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"1\"}}}]},\"status\":"
+		"{\"phase\":\"Running\",\"initContainerStatuses\":[{\"name\":\"i\",\"state\":{"
+		"\"terminated\":{\"exitCode\":0}}}]}}");
 	xf_list_end(&b);
 	cluster = buf_take(&b);
 	open_with(NULL, false);
@@ -239,11 +247,11 @@ Test(cases_wire, case_4_an_exclusive_gpu_stays_exclusive)
 
 Test(cases_wire, case_8_a_forged_allocation_is_overwritten)
 {
-	struct xf_pod p = {
-		.uid = "a",
-		.annotations = HALF ",\"nvidia.com/container.main.gpus.devices\":\"GPU-n-7\","
-				    "\"nvidia.com/container.main.gpu-memory.request\":\"1Mi\","
-				    "\"tessera.dev/allocation\":\"v1;n;0000000000000000;main=dr\""};
+	struct xf_pod p = {.uid = "a",
+			   .annotations = HALF
+			   ",\"nvidia.com/container.main.gpus.devices\":\"GPU-n-7\","
+			   "\"nvidia.com/container.main.gpu-memory.request\":\"1Mi\","
+			   "\"tessera.dev/allocation\":\"v1;n;0000000000000000;main=dr\""};
 	size_t len;
 	char *text;
 
@@ -253,8 +261,10 @@ Test(cases_wire, case_8_a_forged_allocation_is_overwritten)
 			     "\"tessera.dev/allocation\":\"v1;n;0000000000000000;main=dr\"";
 	cr_expect_str_eq(xf_schedule(&f, p, "n"), "n");
 	text = xf_file(journal, &len);
-	cr_expect(strstr(text, "\"nvidia.com/container.main.gpus.devices\":\"GPU-n-0\"") != NULL, "%s", text);
-	cr_expect(strstr(text, "GPU-n-7") == NULL && strstr(text, "0000000000000000") == NULL, "%s", text);
+	cr_expect(strstr(text, "\"nvidia.com/container.main.gpus.devices\":\"GPU-n-0\"") != NULL,
+		  "%s", text);
+	cr_expect(strstr(text, "GPU-n-7") == NULL && strstr(text, "0000000000000000") == NULL, "%s",
+		  text);
 	cr_expect(strstr(text, "\"20480Mi\"") != NULL, "%s", text);
 	free(text);
 	done();
@@ -280,7 +290,9 @@ Test(cases_wire, case_10_clients_are_refused_in_filter)
 
 Test(cases_wire, case_11_12_33_amounts_are_for_each_gpu)
 {
-	struct xf_pod p = {.uid = "a", .annotations = "\"gpu-memory\":\"2048\",\"gpu-fraction-num-devices\":\"2\""};
+	struct xf_pod p = {.uid = "a",
+			   .annotations =
+				   "\"gpu-memory\":\"2048\",\"gpu-fraction-num-devices\":\"2\""};
 	char *json;
 
 	one_node("n", 2, 4096);
@@ -288,7 +300,8 @@ Test(cases_wire, case_11_12_33_amounts_are_for_each_gpu)
 	cr_assert_not_null(xf_schedule(&f, p, "n"));
 	expect_clients("n", "1 1");
 	json = xf_cluster_json(&f);
-	cr_expect(strstr(json, "\"allocatable_mib\":8192,\"booked_mib\":4096,") != NULL, "%s", json);
+	cr_expect(strstr(json, "\"allocatable_mib\":8192,\"booked_mib\":4096,") != NULL, "%s",
+		  json);
 	free(json);
 	p = (struct xf_pod){.uid = "b", .annotations = "\"gpu-memory\":\"2049\""};
 	expect_refused(p, "n", "n", true, "2049");
@@ -366,7 +379,8 @@ Test(cases_wire, case_20_21_no_mark_before_the_bind_and_one_node_after)
 	expect_clients("node-a", "0");
 	expect_clients("node-b", "1");
 	text = xf_file(journal, &len);
-	cr_expect(strstr(text, "\"GPU-node-b-0\"") != NULL && strstr(text, ";node-b;") != NULL, "%s", text);
+	cr_expect(strstr(text, "\"GPU-node-b-0\"") != NULL && strstr(text, ";node-b;") != NULL,
+		  "%s", text);
 	cr_expect_null(strstr(text, "node-a"), "%s", text);
 	cr_expect_eq(strchr(text, '\n'), text + len - 1);
 	free(text);
@@ -378,7 +392,8 @@ Test(cases_wire, case_24_burst_on_one_node)
 	one_node("n", 8, 40960);
 	open_with(NULL, true);
 	cr_expect_eq(burst("n", "\"gpu-memory\":\"3000\"", 100), 0);
-	cr_expect_null(xf_schedule(&f, (struct xf_pod){.uid = "x", .annotations = "\"gpu-memory\":\"40960\""}, "n"));
+	cr_expect_null(xf_schedule(
+		&f, (struct xf_pod){.uid = "x", .annotations = "\"gpu-memory\":\"40960\""}, "n"));
 	done();
 }
 
@@ -392,7 +407,8 @@ Test(cases_wire, case_29c_a_node_without_gpus_among_others)
 	xf_list_end(&b);
 	cluster = buf_take(&b);
 	open_with(NULL, false);
-	expect_refused((struct xf_pod){.uid = "a", .annotations = HALF}, "cpu n", "cpu", false, "no GPU");
+	expect_refused((struct xf_pod){.uid = "a", .annotations = HALF}, "cpu n", "cpu", false,
+		       "no GPU");
 	done();
 }
 
@@ -400,7 +416,8 @@ Test(cases_wire, case_39_fields_that_are_not_known)
 {
 	static const char body[] =
 		"{\"Pod\":{\"apiVersion\":\"v9\",\"invented\":{\"deep\":[1,{\"x\":null}]},\"metadata\":{\"name\":"
-		"\"p-a\",\"namespace\":\"ns\",\"uid\":\"a\",\"annotations\":{" HALF "},\"managedFields\":[{"
+		"\"p-a\",\"namespace\":\"ns\",\"uid\":\"a\",\"annotations\":{" HALF
+		"},\"managedFields\":[{"
 		"\"manager\":\"m\",\"fieldsV1\":{\"f:metadata\":{}}}],\"more\":7},\"spec\":{"
 		"\"enableServiceLinks\":false,\"neverSeen\":[[]],\"containers\":[{\"name\":\"main\",\"odd\":true}]},"
 		"\"status\":{\"conditions\":[{}]}},\"Nodes\":null,\"NodeNames\":[\"n\"],\"Extra\":{\"NodeNames\":1}}";
@@ -432,12 +449,15 @@ Test(cases_wire, case_47d_both_body_forms)
 	open_with(NULL, false);
 	buf_puts(&b, "{\"Pod\":");
 	xf_pod(&b, p);
-	buf_puts(&b, ",\"Nodes\":{\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"n\",\"x\":1}},"
-		     "{\"metadata\":{\"name\":\"gone\"}}]},\"NodeNames\":null}");
+	buf_puts(&b,
+		 ",\"Nodes\":{\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"n\",\"x\":1}},"
+		 "{\"metadata\":{\"name\":\"gone\"}}]},\"NodeNames\":null}");
 	reply = xf_filter(&f, buf_str(&b));
-	cr_expect(strstr(reply, "{\"Nodes\":{\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"n\",\"x\":1}}]},"
-				"\"NodeNames\":null,") == reply,
-		  "%s", reply);
+	cr_expect(
+		strstr(reply,
+		       "{\"Nodes\":{\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"n\",\"x\":1}}]},"
+		       "\"NodeNames\":null,") == reply,
+		"%s", reply);
 	cr_expect(strstr(reply, "\"gone\":") != NULL, "%s", reply);
 	free(reply);
 	reply = xf_prioritize(&f, buf_str(&b));

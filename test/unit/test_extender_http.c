@@ -78,7 +78,8 @@ Test(extender_http, bodies_that_are_not_taken)
 	char *args = xf_args((struct xf_pod){.uid = "a", .annotations = TENTH}, "n1");
 
 	expect("/filter", args, "Content-Encoding: gzip", 415, "Content-Encoding \\\"gzip\\\"");
-	expect("/filter", args, "Content-Type: text/plain", 415, "Content-Type is \\\"text/plain\\\"");
+	expect("/filter", args, "Content-Type: text/plain", 415,
+	       "Content-Type is \\\"text/plain\\\"");
 	expect("/filter", args, "Content-Type: application/JSON; charset=utf-8", 200, "\"n1\"");
 	expect("/filter", args, "Content-Type:", 200, "\"n1\"");
 	free(args);
@@ -97,7 +98,8 @@ Test(extender_http, too_large_is_said_where_the_scheduler_reads_it)
 		expect("/filter", body, header, 200, "--max-body allows 8192\"");
 		expect("/bind", body, header, 200, "{\"Error\":\"the request has ");
 		expect("/prioritize", body, header, 200, "[]");
-		expect("/preempt", body, header, 200, "{\"NodeNameToMetaVictims\":{},\"Error\":\"the");
+		expect("/preempt", body, header, 200,
+		       "{\"NodeNameToMetaVictims\":{},\"Error\":\"the");
 		expect("/api/v1/pods/release", body, header, 413, "--max-body");
 	}
 	/* The connection lives on. */
@@ -128,7 +130,8 @@ Test(extender_http, bind_release_and_what_can_be_seen)
 	expect("/metrics", NULL, NULL, 200, "tessera_binds_total{outcome=\"repeated\"} 1\n");
 	expect("/metrics", NULL, NULL, 200,
 	       "tessera_gpu_memory_booked_bytes{node=\"n1\",gpu=\"GPU-n1-0\"} 4294967296\n");
-	expect("/metrics", NULL, NULL, 200, "tessera_requests_total{verb=\"bind\",code=\"200\"} 2\n");
+	expect("/metrics", NULL, NULL, 200,
+	       "tessera_requests_total{verb=\"bind\",code=\"200\"} 2\n");
 	expect("/api/v1/pods/release", "{\"uid\":\"a\"}", NULL, 200, "{\"released\":true}");
 	expect("/api/v1/pods/release", "{\"uid\":\"b\"}", NULL, 404, "no pod with uid");
 	expect("/api/v1/pods/release", "{\"uid\":7}", NULL, 400, "uid: a string is needed");
@@ -154,6 +157,7 @@ Test(extender_http, the_cluster_is_valid_json)
 
 /* ---- many at once ---- */
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): curl gives the type */
 static size_t discard(char *data, size_t size, size_t count, void *ctx)
 {
 	(void)data;
@@ -189,7 +193,8 @@ static void post_all(const char *path, char *const *bodies)
 		curl_multi_poll(multi, NULL, 0, 1000, NULL);
 	}
 	while ((msg = curl_multi_info_read(multi, &left)) != NULL) {
-		cr_expect_eq(msg->data.result, CURLE_OK, "%s", curl_easy_strerror(msg->data.result));
+		cr_expect_eq(msg->data.result, CURLE_OK, "%s",
+			     curl_easy_strerror(msg->data.result));
 		done++;
 	}
 	cr_expect_eq(done, AT_ONCE);
@@ -209,7 +214,8 @@ Test(extender_http, three_hundred_binds_at_once)
 	for (int i = 0; i < AT_ONCE; i++) {
 		snprintf(uid, sizeof(uid), "u%d", i);
 		snprintf(node, sizeof(node), "n%d", i % 4);
-		filters[i] = xf_args((struct xf_pod){.uid = uid, .annotations = TENTH}, "n0 n1 n2 n3");
+		filters[i] =
+			xf_args((struct xf_pod){.uid = uid, .annotations = TENTH}, "n0 n1 n2 n3");
 		binds[i] = xf_bind_args(uid, node);
 	}
 	post_all("/filter", filters);

@@ -84,7 +84,8 @@ Test(extender_journal, lines_come_back)
 
 	put_bind(&b, "u\"1", true);
 	cr_assert_eq(read_all(b.data, b.len, &s, &good, &err), 0, "%s", err.msg);
-	cr_expect_str_eq(s.last, "u\"1 ns/p node-1 -5 1500 1099511627776 1 1 1 a/b=\"quoted\"\n 4096");
+	cr_expect_str_eq(s.last,
+			 "u\"1 ns/p node-1 -5 1500 1099511627776 1 1 1 a/b=\"quoted\"\n 4096");
 	cr_expect_eq(good, b.len);
 	put_bind(&b, "u2", false);
 	ex_journal_put_release(&b, "u2");
@@ -160,12 +161,14 @@ Test(extender_journal, content_is_checked_too)
 	expect_wrong("{\"v\":2,\"event\":\"bind\",\"uid\":\"u\"", "version 1");
 	expect_wrong("{\"v\":1,\"event\":\"jump\",\"uid\":\"u\"", "unknown event \"jump\"");
 	expect_wrong("{\"v\":1,\"event\":\"bind\",\"uid\":\"u\"", "without ns");
-	expect_wrong("{\"v\":1,\"event\":\"bind\",\"uid\":\"u\",\"ns\":\"a\",\"name\":\"b\",\"node\":\"c\","
-		     "\"annotations\":{\"k\":1}",
-		     "annotation");
-	expect_wrong("{\"v\":1,\"event\":\"bind\",\"uid\":\"u\",\"ns\":\"a\",\"name\":\"b\",\"node\":\"c\","
-		     "\"request\":{\"product\":\"\",\"workload\":0,\"items\":[{\"kind\":9}]}",
-		     "request that cannot be");
+	expect_wrong(
+		"{\"v\":1,\"event\":\"bind\",\"uid\":\"u\",\"ns\":\"a\",\"name\":\"b\",\"node\":\"c\","
+		"\"annotations\":{\"k\":1}",
+		"annotation");
+	expect_wrong(
+		"{\"v\":1,\"event\":\"bind\",\"uid\":\"u\",\"ns\":\"a\",\"name\":\"b\",\"node\":\"c\","
+		"\"request\":{\"product\":\"\",\"workload\":0,\"items\":[{\"kind\":9}]}",
+		"request that cannot be");
 	expect_wrong("{\"v\":1,,\"event\":\"bind\"", "JSON, byte");
 }
 
@@ -272,7 +275,8 @@ Test(extender_journal_file, a_corrupt_file_is_refused_with_its_name)
 
 	cr_assert_eq(file_replace(path, "{}\n{}\n", 6, &err), 0);
 	cr_expect_null(open_it(&s, &torn, &err));
-	cr_expect(strstr(err.msg, path) != NULL && strstr(err.msg, "line 1: ") != NULL, "%s", err.msg);
+	cr_expect(strstr(err.msg, path) != NULL && strstr(err.msg, "line 1: ") != NULL, "%s",
+		  err.msg);
 }
 
 Test(extender_journal_file, a_full_disk_is_an_error_and_leaves_no_part)
@@ -326,12 +330,17 @@ Test(extender_journal_file, a_restart_finds_everything_as_it_was)
 {
 	static const struct xf_pod pods[] = {
 		{.uid = "a", .annotations = "\"gpu-fraction\":\"0.3\""},
-		{.uid = "b", .annotations = "\"gpu-memory\":\"4096\",\"gpu-memory.limit\":\"4Gi\"", .priority = 7},
-		{.uid = "c", .annotations = "\"nvidia.com/container.main.gpu-memory.request\":\"2Gi\","
-					    "\"nvidia.com/container.main.gpu-compute.mode\":\"sm-sharing\","
-					    "\"nvidia.com/container.main.gpu-compute.request\":\"0.25\""},
-		{.uid = "d", .annotations = "\"tessera.dev/container.main.mig-profile\":\"2g.10gb\""},
-		{.uid = "e", .annotations = "\"tessera.dev/container.main.mig-profile\":\"3g.20gb\""},
+		{.uid = "b",
+		 .annotations = "\"gpu-memory\":\"4096\",\"gpu-memory.limit\":\"4Gi\"",
+		 .priority = 7},
+		{.uid = "c",
+		 .annotations = "\"nvidia.com/container.main.gpu-memory.request\":\"2Gi\","
+				"\"nvidia.com/container.main.gpu-compute.mode\":\"sm-sharing\","
+				"\"nvidia.com/container.main.gpu-compute.request\":\"0.25\""},
+		{.uid = "d",
+		 .annotations = "\"tessera.dev/container.main.mig-profile\":\"2g.10gb\""},
+		{.uid = "e",
+		 .annotations = "\"tessera.dev/container.main.mig-profile\":\"3g.20gb\""},
 		{.uid = "f", .annotations = ""},
 	};
 	char *cluster = two_nodes(), *before, *after;
@@ -370,10 +379,11 @@ Test(extender_journal_file, what_was_learned_is_learned_again)
 		xf_open(&f, cluster, NULL, path);
 		for (int i = 0; run == 0 && i < 40; i++) {
 			snprintf(uid, sizeof(uid), "u%d", i);
-			cr_assert_not_null(
-				xf_schedule(&f,
-					    (struct xf_pod){.uid = uid, .annotations = "\"gpu-memory\":\"512\""},
-					    "n1"));
+			cr_assert_not_null(xf_schedule(
+				&f,
+				(struct xf_pod){.uid = uid,
+						.annotations = "\"gpu-memory\":\"512\""},
+				"n1"));
 		}
 		text[run] = xf_cluster_json(&f);
 		*strstr(text[run], "\"totals\"") = '\0';

@@ -60,9 +60,10 @@ Test(extender_options, the_command_line_wins_over_the_environment)
 	struct ex_options o;
 	struct err err = ERR_INIT;
 
-	cr_assert_eq(parse("--threads=2 --cdi --max-body 1Mi --limit-overcommit 1.5 --journal-sync=no --listen [::1]:0",
-			   some_env, &o, &err),
-		     0, "%s", err.msg);
+	cr_assert_eq(
+		parse("--threads=2 --cdi --max-body 1Mi --limit-overcommit 1.5 --journal-sync=no --listen [::1]:0",
+		      some_env, &o, &err),
+		0, "%s", err.msg);
 	cr_expect_str_eq(o.cluster, "env.json");
 	cr_expect_eq(o.threads, 2);
 	cr_expect(o.hami && o.cdi);

@@ -65,10 +65,11 @@ Test(extender_scan, decodes_escapes_and_keeps_the_raw_name)
 	struct ex_body body;
 	struct err err = ERR_INIT;
 
-	cr_assert_eq(scan("{\"NodeNames\":[\"plain\",\"a\\\"\\\\\\/\\b\\f\\n\\r\\tz\",\"\\u003c\\u00fc"
-			  "\\ud83d\\ude00\",\"\xc3\xbc\",\"\"]}",
-			  &body, &names, &err),
-		     0, "%s", err.msg);
+	cr_assert_eq(
+		scan("{\"NodeNames\":[\"plain\",\"a\\\"\\\\\\/\\b\\f\\n\\r\\tz\",\"\\u003c\\u00fc"
+		     "\\ud83d\\ude00\",\"\xc3\xbc\",\"\"]}",
+		     &body, &names, &err),
+		0, "%s", err.msg);
 	cr_assert_eq(names.count, 5);
 	expect_name(&names, 0, "plain");
 	expect_name(&names, 1, "a\"\\/\b\f\n\r\tz");
@@ -116,7 +117,8 @@ Test(extender_scan, refuses_with_the_place)
 		struct ex_body body = {.pod = {"kept", 4}};
 		struct err err = ERR_INIT;
 
-		cr_expect_eq(scan(rows[i].text, &body, &names, &err), ERR_INVALID, "%s", rows[i].text);
+		cr_expect_eq(scan(rows[i].text, &body, &names, &err), ERR_INVALID, "%s",
+			     rows[i].text);
 		cr_expect(strstr(err.msg, rows[i].want) != NULL, "%s: %s", rows[i].text, err.msg);
 		cr_expect_str_eq(body.pod.at, "kept");
 		ex_names_fini(&names);
@@ -137,18 +139,19 @@ Test(extender_scan, refuses_a_nul_byte)
 Test(extender_scan, bounds_the_depth_as_the_parser_does)
 {
 	for (int depth = 250; depth < 262; depth++) {
-		char text[600], *p = text;
+		struct buf b = BUF_INIT;
 		cJSON *tree = NULL;
 		int mine, theirs;
 
-		p = stpcpy(p, "{\"a\":");
-		memset(p, '[', (size_t)depth - 1);
-		p += depth - 1;
-		memset(p, ']', (size_t)depth - 1);
-		p += depth - 1;
-		memcpy(p, "}", 2);
-		mine = ex_scan_check(text, strlen(text), NULL);
-		theirs = ku_json_parse(text, strlen(text), &tree, NULL);
+		buf_puts(&b, "{\"a\":");
+		for (int i = 1; i < depth; i++)
+			buf_putc(&b, '[');
+		for (int i = 1; i < depth; i++)
+			buf_putc(&b, ']');
+		buf_putc(&b, '}');
+		mine = ex_scan_check(b.data, b.len, NULL);
+		theirs = ku_json_parse(b.data, b.len, &tree, NULL);
+		buf_fini(&b);
 		cr_expect_eq(mine == 0, theirs == 0, "depth %d", depth);
 		cr_expect_eq(mine == 0, depth <= 256, "depth %d", depth);
 		cJSON_Delete(tree);
@@ -183,7 +186,8 @@ Test(extender_scan, every_truncation_is_an_error)
 		char *exact = malloc(len > 0 ? len : 1);
 
 		memcpy(exact, text, len);
-		cr_expect_eq(ex_scan_body(exact, len, &body, &names, NULL), ERR_INVALID, "%zu", len);
+		cr_expect_eq(ex_scan_body(exact, len, &body, &names, NULL), ERR_INVALID, "%zu",
+			     len);
 		free(exact);
 	}
 	cr_expect_eq(ex_scan_body(text, sizeof(text) - 1, &body, &names, NULL), 0);
@@ -246,8 +250,7 @@ Test(extender_scan, survives_lack_of_memory)
 	static const char text[] = "{\"NodeNames\":[\"a\\n\"],\"Nodes\":{\"items\":[{\"metadata\":"
 				   "{\"name\":\"\\u0061\"}}]}}";
 
-	OOM_SWEEP(n)
-	{
+	OOM_SWEEP(n) {
 		struct ex_names names = {0};
 		struct ex_items items = {0};
 		struct ex_body body;

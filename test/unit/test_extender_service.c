@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "test/lib/extender_fixture.h"
-#include "test/lib/oom.h"
 
 #define A100 "NVIDIA A100-SXM4-40GB"
 #define HALF "\"gpu-fraction\":\"0.5\""
@@ -74,7 +73,8 @@ Test(extender_service, filter_says_why)
 			       .annotations = HALF ",\"tessera.dev/gpu-product\":\"NVIDIA H200\""};
 
 	expect_passing((struct xf_pod){.uid = "x", .annotations = HALF}, "n1 n2 n3 n4", "n1 n2");
-	expect_reason((struct xf_pod){.uid = "x", .annotations = HALF}, "n3 n1", "n3", false, "GPU");
+	expect_reason((struct xf_pod){.uid = "x", .annotations = HALF}, "n3 n1", "n3", false,
+		      "GPU");
 	expect_reason((struct xf_pod){.uid = "x", .annotations = HALF}, "n4", "n4", false,
 		      "not known to tessera");
 	expect_reason(big, "n1", "n1", false, "");
@@ -88,10 +88,13 @@ Test(extender_service, pods_without_gpu_are_placed_too)
 {
 	expect_passing((struct xf_pod){.uid = "a"}, "n1 n3", "n1 n3");
 	expect_passing((struct xf_pod){.uid = "b", .limits = "\"cpu\":\"65\""}, "n1 n3", "");
-	expect_reason((struct xf_pod){.uid = "b", .limits = "\"cpu\":\"65\""}, "n3", "n3", false, "CPU");
-	cr_assert_str_eq(xf_schedule(&f, (struct xf_pod){.uid = "a", .limits = "\"cpu\":\"60\""}, "n3"),
+	expect_reason((struct xf_pod){.uid = "b", .limits = "\"cpu\":\"65\""}, "n3", "n3", false,
+		      "CPU");
+	cr_assert_str_eq(xf_schedule(&f, (struct xf_pod){.uid = "a", .limits = "\"cpu\":\"60\""},
+				     "n3"),
 			 "n3");
-	expect_reason((struct xf_pod){.uid = "b", .limits = "\"cpu\":\"5\""}, "n3", "n3", true, "CPU");
+	expect_reason((struct xf_pod){.uid = "b", .limits = "\"cpu\":\"5\""}, "n3", "n3", true,
+		      "CPU");
 }
 
 Test(extender_service, a_wrong_request_is_said_on_every_node)
@@ -135,7 +138,8 @@ Test(extender_service, reasons_are_short_for_many_nodes)
 	struct buf names = BUF_INIT;
 
 	cr_assert_not_null(xf_schedule(&f, (struct xf_pod){.uid = "b", .annotations = HALF}, "n1"));
-	cr_assert_not_null(xf_schedule(&f, (struct xf_pod){.uid = "c", .annotations = "\"gpu-fraction\":\"0.6\""}, "n1"));
+	cr_assert_not_null(xf_schedule(
+		&f, (struct xf_pod){.uid = "c", .annotations = "\"gpu-fraction\":\"0.6\""}, "n1"));
 	expect_reason(p, "n1", "n1", true, "30000");
 	buf_puts(&names, "n1");
 	for (int i = 0; i < EX_EXPLAIN_MAX; i++)
@@ -225,7 +229,10 @@ Test(extender_service, bind_is_idempotent_by_uid)
 Test(extender_service, binds_that_cannot_be)
 {
 	struct xf_pod p = {.uid = "a", .annotations = HALF};
-	struct ex_bind_args wrong = {.uid = strdup("a"), .ns = strdup("ns"), .name = strdup("other"), .node = strdup("n1")};
+	struct ex_bind_args wrong = {.uid = strdup("a"),
+				     .ns = strdup("ns"),
+				     .name = strdup("other"),
+				     .node = strdup("n1")};
 	char *before = xf_books(&f), *after;
 	struct ex_service_counts counts;
 	struct err err = ERR_INIT;
@@ -252,7 +259,8 @@ Test(extender_service, release_gives_everything_back)
 	char *before = xf_books(&f), *after;
 	struct err err = ERR_INIT;
 
-	cr_assert_not_null(xf_schedule(&f, (struct xf_pod){.uid = "a", .annotations = HALF}, "n1 n2"));
+	cr_assert_not_null(
+		xf_schedule(&f, (struct xf_pod){.uid = "a", .annotations = HALF}, "n1 n2"));
 	cr_expect_eq(ex_service_release_now(f.s, "a", &err), 0, "%s", err.msg);
 	after = xf_books(&f);
 	cr_expect_str_eq(after, before);
@@ -302,7 +310,8 @@ Test(extender_service, room_made_for_a_nominated_pod_is_kept)
 	struct xf_pod higher = {.uid = "hh", WHOLE, .priority = 1000};
 
 	/* One GPU of n1 is held: the other is the room that was made. */
-	cr_assert_not_null(xf_schedule(&f, (struct xf_pod){.uid = "x", WHOLE, .priority = 500}, "n1"));
+	cr_assert_not_null(
+		xf_schedule(&f, (struct xf_pod){.uid = "x", WHOLE, .priority = 500}, "n1"));
 	expect_passing(high, "n1", "n1");
 	expect_passing(low, "n1 n2", "n2");
 	expect_reason(low2, "n1", "n1", true, "room is kept for a preempting pod");
@@ -328,7 +337,10 @@ Test(extender_service, both_may_come_where_both_fit)
 
 Test(extender_service, a_nomination_ends)
 {
-	struct xf_pod high = {.uid = "h", .limits = "\"nvidia.com/gpu\":\"2\"", .priority = 100, .nominated = "n1"};
+	struct xf_pod high = {.uid = "h",
+			      .limits = "\"nvidia.com/gpu\":\"2\"",
+			      .priority = 100,
+			      .nominated = "n1"};
 	struct xf_pod low = {.uid = "l", .annotations = HALF};
 	struct err err = ERR_INIT;
 
@@ -377,10 +389,12 @@ static void fill(void)
 
 	for (int i = 0; i < 4; i++)
 		cr_assert_not_null(xf_schedule(
-			&f, (struct xf_pod){.uid = uids[i], .annotations = HALF, .priority = 10}, "n1"));
+			&f, (struct xf_pod){.uid = uids[i], .annotations = HALF, .priority = 10},
+			"n1"));
 	for (int i = 0; i < 2; i++)
-		cr_assert_not_null(
-			xf_schedule(&f, (struct xf_pod){.uid = i == 0 ? "y" : "z", WHOLE, .priority = 100}, "n2"));
+		cr_assert_not_null(xf_schedule(
+			&f, (struct xf_pod){.uid = i == 0 ? "y" : "z", WHOLE, .priority = 100},
+			"n2"));
 }
 
 Test(extender_service, victims_are_those_whose_gpu_makes_room)
@@ -391,14 +405,19 @@ Test(extender_service, victims_are_those_whose_gpu_makes_room)
 
 	fill();
 	/* One of the two proposed is enough. */
-	reply = preempt(half, "\"n1\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"c\"}],\"NumPDBViolations\":2}");
+	reply = preempt(
+		half, "\"n1\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"c\"}],\"NumPDBViolations\":2}");
 	cr_expect(strstr(reply, "\"NumPDBViolations\":2") != NULL, "%s", reply);
-	cr_expect((strstr(reply, "\"a\"") != NULL) != (strstr(reply, "\"c\"") != NULL), "%s", reply);
+	cr_expect((strstr(reply, "\"a\"") != NULL) != (strstr(reply, "\"c\"") != NULL), "%s",
+		  reply);
 	free(reply);
 	/* One half of each GPU makes no whole one: both halves of one are named. */
-	reply = preempt(whole, "\"n1\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"c\"}],\"NumPDBViolations\":0}");
+	reply = preempt(
+		whole,
+		"\"n1\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"c\"}],\"NumPDBViolations\":0}");
 	cr_expect((strstr(reply, "\"a\"") && strstr(reply, "\"b\"") && !strstr(reply, "\"c\"")) ||
-			  (strstr(reply, "\"c\"") && strstr(reply, "\"d\"") && !strstr(reply, "\"a\"")),
+			  (strstr(reply, "\"c\"") && strstr(reply, "\"d\"") &&
+			   !strstr(reply, "\"a\"")),
 		  "%s", reply);
 	free(reply);
 }
@@ -410,8 +429,9 @@ Test(extender_service, preemption_that_would_not_help_is_dropped)
 	struct xf_pod wrong = {.uid = "q", .annotations = "\"gpu-fraction\":\"7\"", .priority = 50};
 
 	fill();
-	expect_preempt(whole, "\"n2\":{\"Pods\":[{\"UID\":\"y\"}]},\"n3\":{\"Pods\":[{\"UID\":\"?\"}]},"
-			      "\"nope\":{\"Pods\":[{\"UID\":\"?\"}]}",
+	expect_preempt(whole,
+		       "\"n2\":{\"Pods\":[{\"UID\":\"y\"}]},\"n3\":{\"Pods\":[{\"UID\":\"?\"}]},"
+		       "\"nope\":{\"Pods\":[{\"UID\":\"?\"}]}",
 		       "{\"NodeNameToMetaVictims\":{}}");
 	expect_preempt(low, "\"n1\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"b\"}]}",
 		       "{\"NodeNameToMetaVictims\":{}}");
@@ -426,7 +446,8 @@ Test(extender_service, an_empty_list_of_victims_is_never_sent)
 	fill();
 	cr_expect_eq(ex_service_release_now(f.s, "a", NULL), 0);
 	/* There is room already: nobody has to go. */
-	expect_preempt(half, "\"n1\":{\"Pods\":[{\"UID\":\"b\"}]}", "{\"NodeNameToMetaVictims\":{}}");
+	expect_preempt(half, "\"n1\":{\"Pods\":[{\"UID\":\"b\"}]}",
+		       "{\"NodeNameToMetaVictims\":{}}");
 	/* A victim that holds nothing here is in the way of something else: the scheduler knows. */
 	expect_preempt(half, "\"n1\":{\"Pods\":[{\"UID\":\"stranger\"}],\"NumPDBViolations\":1}",
 		       "{\"NodeNameToMetaVictims\":{\"n1\":{\"Pods\":[{\"UID\":\"stranger\"}],"
@@ -452,116 +473,22 @@ Test(extender_service, a_single_answer_to_preempt_is_a_nomination)
 	expect_bind("h", "n1", "");
 }
 
-/* ---- bad input ---- */
+/* ---- policies that watch ---- */
 
-Test(extender_service, bad_input_is_an_error_and_changes_nothing)
+Test(extender_service, prices_follow_the_pods_seen)
 {
-	static const struct {
-		const char *body, *want;
-	} rows[] = {
-		{"", "the body is not a JSON object"},
-		{"{}", "neither NodeNames nor Nodes is given"},
-		{"{\"NodeNames\":[\"n1\"]}", "Pod: is missing"},
-		{"{\"Pod\":{},\"NodeNames\":[\"n1\"]}", "metadata.name"},
-		{"{\"Pod\":{\"metadata\":{\"name\":7}},\"NodeNames\":[]}", "metadata.name: is a number"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"p\"},\"spec\":{\"containers\":{}}},\"NodeNames\":[]}",
-		 "spec.containers"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"p\"},\"spec\":{\"priority\":1e400}},\"NodeNames\":[]}",
-		 "a number out of range"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"NodeNames\":[\"n1\",{}]}", "NodeNames[1]"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"\xff\"}},\"NodeNames\":[]}", "invalid UTF-8"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"\\u0000\"}},\"NodeNames\":[]}", "\\u0000"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"Nodes\":{\"items\":[{}]}}", "Nodes.items[0]"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"Nodes\":{\"items\":{}}}", "items is not a list"},
-		{"{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"NodeNames\":[\"n1\"]", "no comma or end"},
-	};
-	char *before = xf_books(&f), *after, *reply;
+	struct ex_service_config cfg = {.state = ST_CONFIG_DEFAULT,
+					.placer = {.policy = po_policy_find("bid-price"),
+						   .learn = true}};
+	char uid[16];
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		reply = xf_filter(&f, rows[i].body);
-		cr_expect(strncmp(reply, "{\"Nodes\":null,\"NodeNames\":null", 30) == 0, "%s", reply);
-		cr_expect(strstr(reply, rows[i].want) != NULL || strstr(rows[i].want, "\\u") != NULL,
-			  "%s: %s", rows[i].body, reply);
-		cr_expect_null(strstr(reply, "\"Error\":\"\""), "%s", reply);
-		free(reply);
-		reply = xf_prioritize(&f, rows[i].body);
-		cr_expect_str_eq(reply, "[]");
-		free(reply);
-		reply = xf_preempt(&f, rows[i].body);
-		cr_expect(strncmp(reply, "{\"NodeNameToMetaVictims\":{},\"Error\":\"", 36) == 0, "%s",
-			  reply);
-		free(reply);
+	cr_assert_not_null(cfg.placer.policy);
+	xf_close(&f);
+	xf_open(&f, cluster, &cfg, NULL);
+	for (int i = 0; i < 30; i++) {
+		snprintf(uid, sizeof(uid), "u%d", i);
+		cr_expect_not_null(xf_schedule(
+			&f, (struct xf_pod){.uid = uid, .annotations = "\"gpu-memory\":\"2048\""},
+			"n1 n2 n3"));
 	}
-	after = xf_books(&f);
-	cr_expect_str_eq(after, before);
-	free(before);
-	free(after);
-}
-
-Test(extender_service, a_hundred_thousand_names_of_253_characters)
-{
-	struct xf_pod p = {.uid = "a", .annotations = HALF};
-	struct buf names = BUF_INIT;
-	char tail[244], *body, *reply, *passing;
-
-	memset(tail, 'x', 243);
-	tail[243] = '\0';
-	buf_puts(&names, "n2");
-	for (int i = 0; i < 100000; i++)
-		buf_printf(&names, " node%06d%s", i, tail);
-	body = xf_args(p, buf_str(&names));
-	reply = xf_filter(&f, body);
-	cr_expect(strncmp(reply, "{\"Nodes\":null,\"NodeNames\":[\"n2\"],", 33) == 0);
-	cr_expect(strstr(reply, "\"node099999") != NULL);
-	free(reply);
-	free(body);
-	passing = xf_passing(&f, p, "n1 n2");
-	cr_expect_str_eq(passing, "n1 n2");
-	free(passing);
-	buf_fini(&names);
-}
-
-Test(extender_service, lack_of_memory_is_an_error_and_changes_nothing)
-{
-	struct xf_pod p = {.uid = "a", .annotations = HALF};
-	char *body = xf_args(p, "n1 n2 n3"), *before = xf_books(&f), *after;
-	struct ex_bind_args args = {.uid = strdup("a"), .ns = strdup("ns"), .name = strdup("p-a"), .node = strdup("n1")};
-	int rc;
-
-	OOM_SWEEP(n)
-	{
-		struct buf out = BUF_INIT;
-		struct err err = ERR_INIT;
-		bool hit;
-
-		oom_fail_at(n);
-		rc = ex_verb_filter(f.s, &f.scratch, body, strlen(body), &out, &err);
-		hit = oom_disarm();
-		cr_expect(rc == 0 || hit);
-		buf_fini(&out);
-		if (!hit)
-			break;
-		after = xf_books(&f);
-		cr_assert_str_eq(after, before);
-		free(after);
-	}
-	OOM_SWEEP(n)
-	{
-		struct err err = ERR_INIT;
-		bool hit;
-
-		oom_fail_at(n);
-		rc = ex_service_bind_now(f.s, &args, &err);
-		hit = oom_disarm();
-		cr_expect(rc == 0 || hit, "%s", err.msg);
-		if (rc == 0)
-			break;
-		after = xf_books(&f);
-		cr_assert_str_eq(after, before);
-		free(after);
-		xf_check(&f);
-	}
-	ex_bind_args_fini(&args);
-	free(before);
-	free(body);
 }

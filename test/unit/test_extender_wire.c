@@ -20,8 +20,10 @@ Test(extender_json, strings)
 {
 	expect_string("", 0, "\"\"");
 	expect_string("plain", 5, "\"plain\"");
-	expect_string("a\"b\\c\n\r\t\b\f\x01\x7f", 12, "\"a\\\"b\\\\c\\n\\r\\t\\b\\f\\u0001\\u007f\"");
-	expect_string("\xc3\xbc\xe6\xbc\xa2\xf0\x9f\x98\x80", 9, "\"\xc3\xbc\xe6\xbc\xa2\xf0\x9f\x98\x80\"");
+	expect_string("a\"b\\c\n\r\t\b\f\x01\x7f", 12,
+		      "\"a\\\"b\\\\c\\n\\r\\t\\b\\f\\u0001\\u007f\"");
+	expect_string("\xc3\xbc\xe6\xbc\xa2\xf0\x9f\x98\x80", 9,
+		      "\"\xc3\xbc\xe6\xbc\xa2\xf0\x9f\x98\x80\"");
 	expect_string("a\xff\xc3", 3, "\"a\xef\xbf\xbd\xef\xbf\xbd\"");
 	expect_string("\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
 	expect_string("a\0b", 3, "\"a\\u0000b\"");
@@ -61,7 +63,8 @@ Test(extender_json, commas)
 	ex_json_end(&j, ']');
 	ex_json_key_bool(&j, "c", false);
 	ex_json_end(&j, '}');
-	cr_expect_str_eq(buf_str(&b), "{\"a\":-9223372036854775808,\"b\":[{},true,null,0.125],\"c\":false}");
+	cr_expect_str_eq(buf_str(&b),
+			 "{\"a\":-9223372036854775808,\"b\":[{},true,null,0.125],\"c\":false}");
 	buf_fini(&b);
 }
 
@@ -72,10 +75,10 @@ static void make(const uint8_t *codes, const uint64_t *keys, size_t count, struc
 	struct ex_body body;
 	char *p = text;
 
-	p = stpcpy(p, "{\"NodeNames\":[");
+	p += snprintf(p, 32, "{\"NodeNames\":[");
 	for (size_t i = 0; i < count; i++)
 		p += snprintf(p, 16, "%s\"n%zu\"", i > 0 ? "," : "", i);
-	stpcpy(p, "]}");
+	snprintf(p, 3, "]}");
 	cr_assert_eq(ex_scan_body(text, strlen(text), &body, names, NULL), 0);
 	cr_assert_eq(ex_verdicts_reset(v, count, NULL), 0);
 	memcpy(v->code, codes, count);
@@ -95,11 +98,12 @@ Test(extender_wire, filter_sorts_nodes_into_three)
 	make(codes, NULL, 7, &names, &v, text);
 	ex_verdicts_set_text(&v, 1, "its \"own\" text");
 	ex_wire_filter(&out, &names, NULL, &v);
-	cr_expect_str_eq(buf_str(&out),
-			 "{\"Nodes\":null,\"NodeNames\":[\"n0\",\"n6\"],\"FailedNodes\":{\"n1\":\"its "
-			 "\\\"own\\\" text\",\"n4\":\"room is kept for a preempting pod of higher "
-			 "priority\"},\"FailedAndUnresolvableNodes\":{\"n2\":\"node has no GPU\",\"n5\":"
-			 "\"the pod is bound to another node\"},\"Error\":\"\"}");
+	cr_expect_str_eq(
+		buf_str(&out),
+		"{\"Nodes\":null,\"NodeNames\":[\"n0\",\"n6\"],\"FailedNodes\":{\"n1\":\"its "
+		"\\\"own\\\" text\",\"n4\":\"room is kept for a preempting pod of higher "
+		"priority\"},\"FailedAndUnresolvableNodes\":{\"n2\":\"node has no GPU\",\"n5\":"
+		"\"the pod is bound to another node\"},\"Error\":\"\"}");
 	buf_fini(&out);
 	ex_names_fini(&names);
 	ex_verdicts_fini(&v);
@@ -109,7 +113,8 @@ Test(extender_wire, every_code_has_a_name_and_a_text)
 {
 	for (int i = 0; i < EX_CODE_COUNT; i++) {
 		cr_expect_neq(strcmp(ex_code_name((enum ex_code)i), "other"), 0, "code %d", i);
-		cr_expect(i == EX_OK || i == EX_REPEATED || ex_code_text((enum ex_code)i)[0] != '\0');
+		cr_expect(i == EX_OK || i == EX_REPEATED ||
+			  ex_code_text((enum ex_code)i)[0] != '\0');
 	}
 	cr_expect_not(ex_code_resolvable(EX_REQUEST));
 	cr_expect_not(ex_code_resolvable((enum ex_code)BP_NO_GPU));
@@ -167,8 +172,9 @@ Test(extender_wire, bind_arguments)
 		 "Node: a string is needed"},
 		{"{\"PodName\":\"p\"", "JSON, byte 14"},
 	};
-	static const char right[] = "{\"podname\":\"p\",\"PODNAMESPACE\":\"x\",\"PodNamespace\":\"s\","
-				    "\"PodUID\":\"u\",\"Node\":\"n\",\"More\":[]}";
+	static const char right[] =
+		"{\"podname\":\"p\",\"PODNAMESPACE\":\"x\",\"PodNamespace\":\"s\","
+		"\"PodUID\":\"u\",\"Node\":\"n\",\"More\":[]}";
 	struct ex_bind_args a = {0};
 	struct err err = ERR_INIT;
 
@@ -212,8 +218,9 @@ Test(extender_wire, preempt_arguments_in_both_forms)
 		p.v[0].chosen[p.v[0].chosen_count++] = strdup("b");
 		buf_reset(&out);
 		ex_wire_preempt(&out, &p, "");
-		cr_expect_str_eq(buf_str(&out), "{\"NodeNameToMetaVictims\":{\"n\":{\"Pods\":[{\"UID\":"
-						"\"b\"}],\"NumPDBViolations\":3}}}");
+		cr_expect_str_eq(buf_str(&out),
+				 "{\"NodeNameToMetaVictims\":{\"n\":{\"Pods\":[{\"UID\":"
+				 "\"b\"}],\"NumPDBViolations\":3}}}");
 		ex_preemption_fini(&p);
 	}
 	cr_assert_eq(ex_scan_body("{}", 2, &body, &names, &err), 0);

@@ -30,10 +30,10 @@ Test(replay_curve, columns_are_means_of_the_rows_that_round_to_them)
 	struct rp_curve *c = curve(1000);
 
 	/* 1.4 %, 0.5 % (half to even: 0), 1.5 % (half to even: 2), 2.5 % (2) */
-	rp_curve_add(c, 14, 10, 300 * 7, 7, 990);
-	rp_curve_add(c, 5, 5, 100 * 7, 7, 995);
-	rp_curve_add(c, 15, 11, 301 * 7, 7, 989);
-	rp_curve_add(c, 25, 20, 302 * 7, 7, 980);
+	rp_curve_add(c, 14, 10, INT64_C(300) * 7, 7, 990);
+	rp_curve_add(c, 5, 5, INT64_C(100) * 7, 7, 995);
+	rp_curve_add(c, 15, 11, INT64_C(301) * 7, 7, 989);
+	rp_curve_add(c, 25, 20, INT64_C(302) * 7, 7, 980);
 	cr_assert_eq(c->sums[0].rows, 1);
 	cr_assert_eq(c->sums[1].rows, 1);
 	cr_assert_eq(c->sums[2].rows, 2);

@@ -29,7 +29,7 @@ const staticTokens = AdminToken + `,admin,1,"system:masters"
 // ControlPlane is etcd and a kube-apiserver in a folder of their own; schedulers are added.
 type ControlPlane struct {
 	Dir      string
-	Binary   string // the helper that is all three programs
+	Binary   string // one program that is all three
 	CAFile   string
 	Base     string // https://127.0.0.1:PORT
 	EtcdBase string

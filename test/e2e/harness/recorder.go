@@ -104,7 +104,7 @@ func values[T any](m map[string]*T) []T {
 	return ret
 }
 
-// Wait until cond holds for the pods there are; it is asked again after each event.
+// Wait until cond holds for the pods there are; it is asked again after events.
 func (r *Recorder) Wait(timeout time.Duration, cond func(pods []Pod) bool) bool {
 	deadline := time.After(timeout)
 	for {
@@ -117,6 +117,7 @@ func (r *Recorder) Wait(timeout time.Duration, cond func(pods []Pod) bool) bool 
 		}
 		select {
 		case <-changed:
+			time.Sleep(10 * time.Millisecond) // a burst of events is one question
 		case <-deadline:
 			return false
 		}

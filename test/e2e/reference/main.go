@@ -28,8 +28,10 @@ type server struct {
 	reserved map[string]*harness.Pod // bound soon, or perhaps already
 	synced   [2]bool
 	leads    bool
-	until    time.Time // of the lease
-	denied   time.Time // last 401
+	until    time.Time                // of the lease
+	denied   time.Time                // last 401
+	changed  chan struct{}            // closed and replaced when anything changes
+	refused  map[string]chan struct{} // by UID: what changed was when it was refused everywhere
 }
 
 func (s *server) client() *harness.Client {
@@ -56,6 +58,7 @@ func kubeconfig(path string) (*server, error) {
 	host, _ := os.Hostname()
 	return &server{base: client, tokenFile: field("tokenFile"), nodes: map[string]*harness.Node{},
 		pods: map[string]*harness.Pod{}, reserved: map[string]*harness.Pod{},
+		changed: make(chan struct{}), refused: map[string]chan struct{}{},
 		identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())}, nil
 }
 
@@ -133,13 +136,18 @@ func (s *server) follow(kind int, path string) {
 			})
 			cancel()
 		}
-		if harness.Code(err) == 401 {
-			fmt.Fprintln(os.Stderr, "401 from the API server")
-			s.mu.Lock()
-			s.denied = time.Now()
-			s.mu.Unlock()
-		}
+		s.noteDenied(err)
 		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// noteDenied makes the replica not ready for a while when its token is refused.
+func (s *server) noteDenied(err error) {
+	if harness.Code(err) == 401 {
+		fmt.Fprintln(os.Stderr, "401 from the API server")
+		s.mu.Lock()
+		s.denied = time.Now()
+		s.mu.Unlock()
 	}
 }
 
@@ -200,12 +208,15 @@ func (s *server) event(kind int, e harness.Event) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
 	switch {
 	case kind == 0 && e.Type == "DELETED":
 		delete(s.nodes, n.Metadata.Name)
 	case kind == 0:
 		s.nodes[n.Metadata.Name] = &n
 	case e.Type == "DELETED":
+		delete(s.refused, p.Metadata.UID)
 		delete(s.pods, p.Metadata.UID)
 		delete(s.reserved, p.Metadata.UID)
 	default:
@@ -252,6 +263,7 @@ func (s *server) lead() {
 		var l lease
 		c := s.client()
 		err := c.Get(leasePath+"/tessera-extender", &l)
+		s.noteDenied(err)
 		if state := l.Spec.HolderIdentity + l.Spec.RenewTime; err == nil && state != seen {
 			seen, seenAt = state, start
 		}

@@ -24,7 +24,23 @@ func (a *filterArgs) names() []string {
 	return names
 }
 
+// filter answers; a pod that was refused everywhere and is asked about again although nothing has
+// changed since: the scheduler has heard of something that is still on its way to us.
 func (s *server) filter(a *filterArgs) any {
+	s.mu.Lock()
+	changed := s.changed
+	early := s.refused[a.Pod.Metadata.UID] == changed
+	s.mu.Unlock()
+	if early {
+		select {
+		case <-changed:
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return s.judge(a)
+}
+
+func (s *server) judge(a *filterArgs) any {
 	names, failed, never := []string{}, map[string]string{}, map[string]string{}
 	items, err := asks(a.Pod)
 	if err == nil && !s.ready() {
@@ -43,6 +59,10 @@ func (s *server) filter(a *filterArgs) any {
 		} else {
 			failed[name] = why
 		}
+	}
+	delete(s.refused, a.Pod.Metadata.UID)
+	if len(names) == 0 {
+		s.refused[a.Pod.Metadata.UID] = s.changed
 	}
 	reply := map[string]any{"NodeNames": names, "FailedNodes": failed, "FailedAndUnresolvableNodes": never}
 	if a.Nodes != nil {

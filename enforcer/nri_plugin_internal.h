@@ -1,0 +1,74 @@
+/* Shared by the files of the plugin; not for others. */
+#ifndef TESSERA_ENFORCER_NRI_PLUGIN_INTERNAL_H
+#define TESSERA_ENFORCER_NRI_PLUGIN_INTERNAL_H
+
+#include <pthread.h>
+
+#include "enforcer/nri_plugin.h"
+
+#define SYNC_PARTS_MAX 64
+
+/* A copy of the node that lives as long as somebody uses it. */
+struct plugin_node {
+	struct en_node node; /* its figures of use are for the holder of the plugin's lock */
+	unsigned refs;       /* under the plugin's lock */
+	char *name, *mps_why;
+	struct plugin_gpu {
+		char *product;
+		struct en_mig_instance *instances;
+	} * gpus; /* what node.gpus[] points to */
+};
+
+struct en_plugin {
+	struct en_plugin_options o;
+	struct en_agent_ops agent; /* all NULL where none was given */
+	char mount[EN_CGROUP_CAP]; /* of cgroup v2 */
+
+	pthread_mutex_t lock;     /* of all below */
+	struct plugin_node *node; /* NULL: not known yet */
+	struct en_ledger *ledger;
+	struct en_plugin_stats stats;
+
+	/* of the thread that handles calls: */
+	size_t part_count; /* of a Synchronize that goes on */
+	struct en_nri_request *parts[SYNC_PARTS_MAX];
+};
+
+/* Refused, however it came about. */
+void plugin_fail(struct en_nri_reply *ret, enum en_ttrpc_code code, const char *text);
+void plugin_report(struct en_plugin *p, enum en_report_kind kind, const struct st_pod_spec *pod,
+		   const char *id, const char *container, const char *text);
+void plugin_report_holding(struct en_plugin *p, enum en_report_kind kind,
+			   const struct en_holding *h, const char *text);
+
+/* The node for use without the lock; NULL: none is known. */
+struct plugin_node *plugin_node_get(struct en_plugin *p);
+void plugin_node_put(struct en_plugin *p, struct plugin_node *n);
+
+/* A plan against what others hold in l. Under the lock. */
+int plugin_plan(struct en_plugin *p, struct plugin_node *n, struct en_ledger *l,
+		const struct st_pod_spec *pod, const char *container, struct en_plan *ret,
+		struct err *err);
+/* The row for a plan with a grant. Its strings are those of pod and c. */
+void plugin_holding(const struct plugin_node *n, const struct en_plan *plan,
+		    const struct st_pod_spec *pod, const struct en_nri_container *c,
+		    struct en_holding *ret);
+/* Has the container what the plan gives or hides? Where it has a pipe directory of its own, that one is
+ * taken over into the plan. ERR_CONFLICT says what is missing. */
+int plugin_check_container(struct en_plugin *p, const struct plugin_node *n, struct en_plan *plan,
+			   const struct en_nri_container *c, struct err *err);
+
+/* Finds the cgroup of a started container, where it is not known yet, and makes its limits those of the row.
+ * *ret_repaired: they were not. h is the caller's copy; without the lock. */
+int plugin_limits_ensure(struct en_plugin *p, struct en_holding *h, bool *ret_repaired,
+			 struct err *err);
+
+/* Copies of all rows; each and the array are the caller's. Rows there is no memory for are left out. */
+struct en_holding **plugin_rows(struct en_plugin *p, size_t *ret_count);
+
+void plugin_synchronize(struct en_plugin *p, struct en_nri_request *take_r,
+			struct en_nri_reply *ret);
+void plugin_start(struct en_plugin *p, const struct en_nri_request *r, struct en_nri_reply *ret);
+void plugin_stop(struct en_plugin *p, const struct en_nri_request *r);
+
+#endif

@@ -1,0 +1,38 @@
+/* Admission reviews (admission.k8s.io/v1) of pods: what bind would refuse is refused when the pod is
+ * made; forged allocation keys go; the resource requests are added that make a scheduler call us. */
+#ifndef TESSERA_EXTENDER_ADMIT_H
+#define TESSERA_EXTENDER_ADMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "extender/metrics.h"
+#include "extender/service.h"
+
+struct ex_admit {
+	struct ex_service *service;
+	const char *scheduler; /* what /mutate gives to pods of the default scheduler; "" = nothing */
+	bool mutate;           /* else validate */
+};
+
+/* Reads an AdmissionReview and writes the one that answers it. ERR_INVALID: it is none, nothing was
+ * written; ERR_NOMEM.
+ *
+ * validate refuses a pod whose GPU request is wrong, one that is made with allocation keys, and a
+ * change of allocation keys.
+ *
+ * mutate removes allocation keys from a pod that is being made, and gives each container that asks for
+ * GPUs a request of EX_MEMORY_RESOURCE where it has none: the MiB of an amount; of a fraction and of
+ * whole GPUs what they are at least, that is on the smallest GPU that is known; 1 for each MIG instance
+ * and where no GPU is known; times the number of GPUs. So that a node never looks too small to the
+ * scheduler. A pod that validate would refuse is left to it. */
+int ex_admit_review(const struct ex_admit *how, const char *body, size_t len, struct buf *out,
+		    enum ex_admit_verdict *ret, struct err *err);
+
+/* JSON patch that does what mutate says; empty where there is nothing to do. For tests too. */
+int ex_admit_patch(const struct ex_admit *how, const cJSON *pod, const struct st_pod_spec *spec,
+		   const struct st_request *req, struct buf *out, struct err *err);
+
+#endif

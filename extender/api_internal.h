@@ -1,0 +1,100 @@
+/* Between the files of api.h. */
+#ifndef TESSERA_EXTENDER_API_INTERNAL_H
+#define TESSERA_EXTENDER_API_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/hash.h"
+#include "extender/api.h"
+#include "extender/mirror.h"
+#include "kube/bind.h"
+#include "kube/event.h"
+#include "kube/lease.h"
+#include "kube/object.h"
+#include "kube/reflector.h"
+
+/* A pod's bind, from its arrival until its outcome is known; longer than anybody waits for it. While
+ * calling, its owner is the call that is under way, else the api's lock. */
+struct ex_flight {
+	UT_hash_handle hh; /* by uid */
+	struct ex_flight *next; /* in a list of the worker */
+	struct ex_api *api;
+	struct ex_bind_args args; /* owned */
+	struct ex_op op;
+	struct ex_api_waiter *waiters; /* under the lock */
+	int64_t until_us;              /* under the lock: of the waiter with most time left */
+	int64_t due_us;                /* under the lock: when the worker goes on, where not calling */
+	int64_t start_us, spent_us;    /* arrival, and from there to the first POST */
+	int64_t final_us;              /* of all POSTs whose outcome is unknown; 0: none */
+	uint64_t term;                 /* that the choice was made in */
+	size_t present_bytes;
+	unsigned posts, pause_ms;
+	bool calling;
+	bool verify;    /* no bind: a pod that is bound in the model is looked after */
+	bool forgiving; /* the last POST's outcome is unknown, or it never left: may be sent again */
+	struct err text; /* what the API said last */
+	int api_status;  /* and its code, of a refusal */
+};
+
+struct ex_held;
+struct ex_watched_node;
+struct ex_total;
+
+struct ex_api {
+	struct ex_api_config cfg;
+	char *lease_ns, *lease_name, *identity;
+	struct ku_clock clock;
+	struct ku_client *watcher, *client; /* lists and watches; all else */
+	struct ku_reflector *reflector[EX_API_KINDS];
+	struct ku_lease *lease;
+	struct ku_events *events;
+	pthread_t worker;
+	bool worker_runs;
+	_Atomic uint64_t term; /* that lists were begun in; 0: none */
+	_Atomic bool started;  /* the workload was made from the first lists */
+	_Atomic bool stopping;
+	/* of the watcher's thread: */
+	struct ku_arena *arena;
+	struct ex_watched_node *nodes;
+	struct ex_held *held; /* bound pods that could not be booked, by uid */
+
+	pthread_mutex_t lock; /* never held over a call that takes the service's lock */
+	pthread_cond_t work;
+	/* under it: */
+	struct ex_flight *flights, *verifies;
+	struct ex_total *totals, *totals_due;
+	bool nodes_synced, pods_synced, verify_due;
+	struct ex_api_stats stats;
+	/* of the worker: */
+	bool auth_told, lead_told;
+};
+
+int64_t ex_api_now_us(const struct ex_api *a);
+/* Wakes the worker. */
+void ex_api_wake(struct ex_api *a);
+/* Milliseconds for which a POST of that term may be under way from now on; 0: none may be sent. */
+int64_t ex_api_post_ms(struct ex_api *a, uint64_t term);
+
+/* ---- api_watch.c ---- */
+int ex_api_watch_start(struct ex_api *a, enum ex_api_kind kind, struct err *err);
+void ex_api_watch_fini(struct ex_api *a);
+
+/* ---- api_bind.c: by the worker ---- */
+/* Does what is due; when the next thing is, INT64_MAX: nothing. */
+int64_t ex_api_flights_run(struct ex_api *a);
+/* Looks after pods that are bound in the model and that no watch has told of. */
+void ex_api_flights_verify(struct ex_api *a);
+/* Answers everybody. */
+void ex_api_flights_end(struct ex_api *a, const char *why);
+void ex_api_flights_fini(struct ex_api *a);
+
+/* ---- api_totals.c ---- */
+/* A node as it is, and as it should be. Watcher's thread. */
+void ex_api_total_note(struct ex_api *a, const char *node, int64_t has_mib, int64_t want_mib);
+void ex_api_total_gone(struct ex_api *a, const char *node);
+/* By the worker. */
+void ex_api_totals_run(struct ex_api *a);
+void ex_api_totals_fini(struct ex_api *a);
+
+#endif

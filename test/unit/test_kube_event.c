@@ -1,0 +1,227 @@
+/* Events: one object for the same thing, counts for repetitions, a bounded rate. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kube/event.h"
+#include "test/lib/kube_fixture.h"
+
+#define EVENTS "/api/v1/namespaces/team/events"
+
+static struct kube_fixture f;
+static struct ku_events *e;
+static struct ku_events_options o;
+
+static void accept_all(void *ctx, const struct fake_request *rq, struct fake_reply *ret)
+{
+	(void)ctx;
+	*ret = (struct fake_reply){.status = strcmp(rq->method, "POST") == 0 ? 201 : 200,
+				   .body = "{}"};
+}
+
+static void init(void)
+{
+	kube_fixture_init(&f);
+	fake_api_handle(f.api, accept_all, NULL);
+	f.virtual_time = true;
+	kube_fixture_start(&f);
+	o = (struct ku_events_options){.component = "tessera-extender", .instance = "host-1"};
+}
+
+static void fini(void)
+{
+	ku_events_free(e);
+	kube_fixture_fini(&f);
+}
+
+TestSuite(kube_event, .init = init, .fini = fini, .timeout = 60);
+
+static void start(void)
+{
+	struct err err = ERR_INIT;
+
+	cr_assert_eq(ku_events_new(f.client, &o, &e, &err), 0, "%s", err.msg);
+}
+
+static void post(const char *pod, const char *reason, const char *message)
+{
+	struct ku_event ev = {.type = KU_EVENT_WARNING,
+			      .kind = "Pod",
+			      .ns = "team",
+			      .name = pod,
+			      .uid = "u-1",
+			      .reason = reason,
+			      .message = message};
+
+	ku_event_post(e, &ev);
+}
+
+static struct ku_events_stats stats(void)
+{
+	struct ku_events_stats s;
+
+	ku_events_get_stats(e, &s);
+	return s;
+}
+
+static bool wait_sent(uint64_t n)
+{
+	for (int i = 0; i < 10000 && stats().sent + stats().failed < n; i++)
+		usleep(1000);
+	return stats().sent + stats().failed == n;
+}
+
+static void expect_part(const struct fake_request *rq, const char *part)
+{
+	cr_expect_not_null(strstr(rq->body, part), "%s\nnot in %s", part, rq->body);
+}
+
+Test(kube_event, made_then_counted)
+{
+	const struct fake_request *made, *patch;
+
+	start();
+	post("p1", "Fenced", "first");
+	cr_assert(wait_sent(1));
+	made = fake_api_wait(f.api, "POST", EVENTS, 1);
+	expect_part(made,
+		    "\"involvedObject\":{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"p1\","
+		    "\"uid\":\"u-1\",\"namespace\":\"team\"}");
+	expect_part(made, "\"reason\":\"Fenced\",\"type\":\"Warning\"");
+	expect_part(made, "\"firstTimestamp\":\"2026-01-02T03:04:05Z\"");
+	expect_part(made, "\"source\":{\"component\":\"tessera-extender\"}");
+	expect_part(made, "\"count\":1,\"message\":\"first\"");
+	fake_clock_add(&f.clock, 60000, f.client);
+	post("p1", "Fenced", "second");
+	cr_assert(wait_sent(2));
+	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 1);
+	patch = fake_api_wait(f.api, "PATCH", NULL, 1);
+	cr_expect_eq(strncmp(patch->path, EVENTS "/p1.", strlen(EVENTS "/p1.")), 0, "%s",
+		     patch->path);
+	cr_expect_str_eq(patch->type, "application/merge-patch+json");
+	cr_expect_str_eq(patch->body, "{\"lastTimestamp\":\"2026-01-02T03:05:05Z\",\"count\":2,"
+				      "\"message\":\"second\"}");
+	/* another reason, another object: their own Events */
+	post("p1", "Other", "x");
+	post("p2", "Fenced", "x");
+	cr_assert(wait_sent(4));
+	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 3);
+}
+
+Test(kube_event, new_after_ten_minutes)
+{
+	start();
+	post("p1", "Fenced", "first");
+	cr_assert(wait_sent(1));
+	fake_clock_add(&f.clock, 600001, f.client);
+	post("p1", "Fenced", "later");
+	cr_assert(wait_sent(2));
+	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 2);
+	expect_part(fake_api_wait(f.api, "POST", EVENTS, 2), "\"count\":1");
+}
+
+Test(kube_event, repetitions_are_gathered)
+{
+	struct fake_reply slow = {.status = 201, .delay_ms = 200};
+
+	start();
+	fake_api_on(f.api, "POST", EVENTS, NULL, 1, &slow);
+	post("p1", "Fenced", "m");
+	cr_assert_not_null(fake_api_wait(f.api, "POST", EVENTS, 1));
+	for (int i = 0; i < 99; i++)
+		post("p1", "Fenced", "m");
+	cr_assert(wait_sent(2));
+	expect_part(fake_api_wait(f.api, "PATCH", NULL, 1), "\"count\":100");
+	cr_expect_eq(fake_api_count(f.api, NULL, NULL), 2);
+}
+
+Test(kube_event, deleted_meanwhile)
+{
+	start();
+	post("p1", "Fenced", "m");
+	cr_assert(wait_sent(1));
+	fake_api_handle(f.api, NULL, NULL); /* all is 404 */
+	post("p1", "Fenced", "m");
+	cr_assert(wait_sent(2));
+	fake_api_handle(f.api, accept_all, NULL);
+	post("p1", "Fenced", "m");
+	cr_assert(wait_sent(3));
+	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 2);
+	cr_expect_eq(stats().failed, 1);
+}
+
+Test(kube_event, node_events_are_in_default)
+{
+	struct ku_event ev = {
+		.kind = "Node", .name = "n1", .uid = "nu", .reason = "R", .message = "m"};
+
+	start();
+	ku_event_post(e, &ev);
+	cr_assert_not_null(fake_api_wait(f.api, "POST", "/api/v1/namespaces/default/events", 1));
+	expect_part(fake_api_wait(f.api, "POST", NULL, 1), "\"type\":\"Normal\"");
+}
+
+static bool sixty_sent(void *ctx)
+{
+	(void)ctx;
+	return stats().sent == 60;
+}
+
+/* 50 at once, then 10 a second. */
+Test(kube_event, rate_is_bounded)
+{
+	int64_t began;
+
+	start();
+	for (int i = 0; i < 60; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%d", i);
+		post(name, "Fenced", "m");
+	}
+	cr_assert(wait_sent(50));
+	cr_expect_eq(stats().waiting, 10);
+	began = atomic_load(&f.clock.mono_us);
+	cr_assert(kube_fixture_run(&f, 5, sixty_sent, NULL));
+	cr_expect_geq(atomic_load(&f.clock.mono_us) - began, 1000000);
+}
+
+Test(kube_event, memory_is_bounded)
+{
+	o.objects_max = 5;
+	o.per_second = 1;
+	start();
+	for (int i = 0; i < 100; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%d", i);
+		post(name, "Fenced", "m");
+	}
+	cr_assert(wait_sent(5));
+	cr_expect_eq(stats().dropped, 95);
+	cr_expect_eq(stats().posted, 100);
+	/* after the window there is room again */
+	fake_clock_add(&f.clock, 700000, f.client);
+	post("new", "Fenced", "m");
+	cr_assert(wait_sent(6));
+}
+
+Test(kube_event, freed_with_events_waiting)
+{
+	struct fake_reply silent = {.status = 0, .end = FAKE_END_SILENT};
+
+	o.per_second = 1;
+	start();
+	fake_api_on(f.api, "POST", EVENTS, NULL, -1, &silent);
+	for (int i = 0; i < 20; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%d", i);
+		post(name, "Fenced", "m");
+	}
+	ku_events_free(e);
+	e = NULL;
+	cr_expect_leq(fake_api_count(f.api, "POST", EVENTS), 5);
+}

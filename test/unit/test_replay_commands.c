@@ -1,0 +1,176 @@
+/* The commands as they are called: exit status, and the files they write. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "kube/object.h"
+#include "replay/command.h"
+
+#define NODES "test/golden/small/nodes.csv"
+#define PODS "test/golden/small/pods.csv"
+#define ORDER "test/golden/small/order.txt"
+#define ARGS_MAX 16
+
+typedef int (*command_fn)(const struct rp_command *, int, char **);
+
+/* Runs the command on words split at blanks; its output goes to the file where one is named. */
+static int call(command_fn fn, const char *words, const char *out)
+{
+	const struct rp_command self = {"cmd", "", "", fn};
+	char text[1024], *argv[ARGS_MAX], *rest = text;
+	int argc = 0, status;
+
+	snprintf(text, sizeof(text), "%s", words);
+	while (rest != NULL && argc < ARGS_MAX) {
+		argv[argc] = strsep(&rest, " ");
+		if (argv[argc][0] != '\0')
+			argc++;
+	}
+	cr_assert_not_null(freopen(out != NULL ? out : "/dev/null", "w", stdout));
+	status = fn(&self, argc, argv);
+	fflush(stdout);
+	return status;
+}
+
+static char *slurp(const char *path)
+{
+	struct err err = ERR_INIT;
+	char *text = NULL;
+	size_t len;
+
+	cr_assert_eq(file_read(path, 1 << 24, &text, &len, &err), 0, "%s", err.msg);
+	return text;
+}
+
+static const char *temp(char path[32])
+{
+	int fd;
+
+	snprintf(path, 32, "/tmp/tessera-XXXXXX");
+	fd = mkstemp(path);
+	cr_assert_geq(fd, 0);
+	close(fd);
+	return path;
+}
+
+Test(replay_commands, exit_status_of_run)
+{
+	static const struct {
+		const char *words;
+		int status;
+	} rows[] = {
+		{"--help", 0},
+		{"--nodes " NODES " --pods " PODS, 0},
+		{"--nodes " NODES " --pods " PODS " --order " ORDER " --policy all --quiet", 0},
+		{"--nodes=" NODES " --pods=" PODS " --seed=1,2 --ties rank,random --check", 0},
+		{"--nodes " NODES " --pods " PODS " --inflate 0.5 --workload online --json", 0},
+		{"", 2},
+		{"--nodes " NODES, 2},
+		{"--nope", 2},
+		{"--nodes " PODS " --pods " NODES, 2},
+		{"--nodes /nonexistent --pods " PODS, 2},
+		{"--nodes " NODES " --pods " PODS " --policy best", 2},
+		{"--nodes " NODES " --pods " PODS " --policy fgd,fgd", 2},
+		{"--nodes " NODES " --pods " PODS " --policy fgd,", 2},
+		{"--nodes " NODES " --pods " PODS " --ties coin", 2},
+		{"--nodes " NODES " --pods " PODS " --workload guess", 2},
+		{"--nodes " NODES " --pods " PODS " --seed 1,x", 2},
+		{"--nodes " NODES " --pods " PODS " --inflate -1", 2},
+		{"--nodes " NODES " --pods " PODS " --order " PODS, 2},
+		{"--nodes " NODES " --pods " PODS " --order " ORDER " --inflate 2", 2},
+		{"--nodes " NODES " --pods " PODS " --decisions x --seed 1,2", 2},
+		{"--nodes " NODES " --pods " PODS " --csv /nonexistent/x", 1},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		cr_expect_eq(call(rp_cmd_run, rows[i].words, NULL), rows[i].status, "%s",
+			     rows[i].words);
+}
+
+Test(replay_commands, run_writes_json_curves_and_decisions)
+{
+	char json_path[32], csv_path[32], rows_path[32], words[512], *text;
+	const cJSON *alloc;
+	struct err err = ERR_INIT;
+	cJSON *root;
+
+	snprintf(words, sizeof(words),
+		 "--nodes " NODES " --pods " PODS " --order " ORDER
+		 " --policy fgd --json --csv %s --decisions %s",
+		 temp(csv_path), temp(rows_path));
+	cr_assert_eq(call(rp_cmd_run, words, temp(json_path)), 0);
+	text = slurp(json_path);
+	cr_assert_eq(ku_json_parse(text, strlen(text), &root, &err), 0, "%s", err.msg);
+	free(text);
+	cr_assert_eq(cJSON_GetArraySize(root), 1);
+	cr_assert_str_eq(cJSON_GetObjectItem(root->child, "policy")->valuestring, "fgd");
+	cr_assert_str_eq(cJSON_GetObjectItem(root->child, "ties")->valuestring, "rank");
+	cr_assert_eq(cJSON_GetObjectItem(root->child, "pods")->valuedouble, 165);
+	cr_assert_eq(cJSON_GetObjectItem(root->child, "placed")->valuedouble, 133);
+	cr_assert_eq(cJSON_GetObjectItem(root->child, "failed")->valuedouble, 32);
+	cr_assert_eq(cJSON_GetObjectItem(root->child, "used_gpu_milli")->valuedouble, 117850);
+	cr_assert_str_eq(cJSON_GetObjectItem(root->child, "placements_crc32")->valuestring,
+			 "645f6ebe");
+	alloc = cJSON_GetObjectItem(root->child, "alloc_pct");
+	cr_assert(cJSON_IsNumber(cJSON_GetObjectItem(alloc, "100")));
+	cr_assert(cJSON_IsObject(cJSON_GetObjectItem(root->child, "frag_pct")));
+	cr_assert(cJSON_IsNumber(cJSON_GetObjectItem(root->child, "wall_s")));
+	cJSON_Delete(root);
+
+	text = slurp(rows_path);
+	cr_assert_eq(strncmp(text, "step,pod,node,gpus,frag_num\n0,", 30), 0);
+	free(text);
+	text = slurp(csv_path);
+	cr_assert_not_null(strstr(text, "\nfgd,rank,42,100,"));
+	free(text);
+	unlink(json_path);
+	unlink(csv_path);
+	unlink(rows_path);
+}
+
+Test(replay_commands, cluster_and_generate_print_what_run_reads)
+{
+	char nodes[32], pods[32], json[32], words[512];
+
+	cr_assert_eq(call(rp_cmd_generate, "--kind nodes --count 20 --seed 3", temp(nodes)), 0);
+	cr_assert_eq(call(rp_cmd_generate, "--kind pods --gpus-total 60 --spec 10", temp(pods)), 0);
+	snprintf(words, sizeof(words), "--nodes %s --gpu-mib 40000", nodes);
+	cr_assert_eq(call(rp_cmd_cluster, words, temp(json)), 0);
+	snprintf(words, sizeof(words), "--nodes %s --pods %s --check", json, pods);
+	cr_assert_eq(call(rp_cmd_run, words, NULL), 0);
+	cr_assert_eq(call(rp_cmd_cluster, "", NULL), 2);
+	cr_assert_eq(call(rp_cmd_cluster, "--nodes " PODS, NULL), 2);
+	cr_assert_eq(call(rp_cmd_generate, "--kind trees", NULL), 2);
+	cr_assert_eq(call(rp_cmd_generate, "", NULL), 2);
+	cr_assert_eq(call(rp_cmd_generate, "--kind pods --mix x=1", NULL), 2);
+	unlink(nodes);
+	unlink(pods);
+	unlink(json);
+}
+
+Test(replay_commands, exit_status_of_drive)
+{
+	static const struct {
+		const char *words;
+		int status;
+	} rows[] = {
+		{"--help", 0},
+		{"--nodes " NODES " --pods " PODS, 2},
+		{"--extender ftp://x --nodes " NODES " --pods " PODS, 2},
+		{"--extender http://127.0.0.1:1 --pods " PODS, 2},
+		{"--extender http://127.0.0.1:1 --nodes " NODES " --pods " PODS " --seed 1,2", 2},
+		{"--extender http://127.0.0.1:1 --nodes " NODES " --pods " PODS
+		 " --scheduler-ties last",
+		 2},
+		{"--extender http://127.0.0.1:1 --nodes " NODES " --pods " PODS " --concurrency 0",
+		 2},
+		{"--extender http://127.0.0.1:1 --nodes " NODES " --pods " PODS, 1},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		cr_expect_eq(call(rp_cmd_drive, rows[i].words, NULL), rows[i].status, "%s",
+			     rows[i].words);
+}

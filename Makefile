@@ -96,7 +96,7 @@ cov_CC = $(CC)
 cov_FLAGS := -O0 --coverage
 cov_LINK := --coverage
 
-LIBS := -Wl,--as-needed -lmicrohttpd -lcjson -lcurl -lyaml -lz -lprotobuf-c -lm -pthread
+LIBS := -Wl,--as-needed -lmicrohttpd -lgnutls -lcjson -lcurl -lyaml -lz -lprotobuf-c -lm -pthread
 # Allocation calls of our own code go through test/lib/oom.c in the Criterion programs.
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray,--wrap=strdup \
 	-Wl,--wrap=strndup

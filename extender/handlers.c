@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "extender/admit.h"
 #include "extender/json.h"
 #include "extender/page.h"
 #include "extender/server_internal.h"
@@ -184,6 +185,36 @@ static void run_release(struct ex_exchange *x)
 	run_op(x, rc, &err);
 }
 
+/* ---- admission ---- */
+
+static void run_review(struct ex_exchange *x, bool mutate)
+{
+	const struct ex_server_config *cfg = ex_exchange_config(x);
+	const struct ex_admit how = {
+		.service = cfg->service,
+		.scheduler = cfg->scheduler != NULL ? cfg->scheduler : "",
+		.mutate = mutate,
+	};
+	enum ex_admit_verdict verdict;
+	struct err err = ERR_INIT;
+
+	if (ex_admit_review(&how, x->in.data, x->in.len, &x->out, &verdict, &err) < 0) {
+		ex_exchange_error(x, MHD_HTTP_BAD_REQUEST, err.msg);
+		ex_exchange_failed(x, err.msg);
+	}
+	atomic_fetch_add(&cfg->metrics->admissions[verdict], 1);
+}
+
+static void run_validate(struct ex_exchange *x)
+{
+	run_review(x, false);
+}
+
+static void run_mutate(struct ex_exchange *x)
+{
+	run_review(x, true);
+}
+
 /* ---- looking in ---- */
 
 static void run_health(struct ex_exchange *x)
@@ -247,17 +278,22 @@ static void run_page(struct ex_exchange *x)
 
 #define PLAIN "text/plain; charset=utf-8"
 
+#define PROM "text/plain; version=0.0.4; charset=utf-8"
+#define HTML "text/html; charset=utf-8"
+
 const struct ex_route ex_routes[] = {
-	{"filter", true, "POST", EX_VERB_FILTER, run_filter, refuse_filter, NULL},
-	{"prioritize", true, "POST", EX_VERB_PRIORITIZE, run_prioritize, refuse_prioritize, NULL},
-	{"bind", true, "POST", EX_VERB_BIND, run_bind, refuse_bind, NULL},
-	{"preempt", true, "POST", EX_VERB_PREEMPT, run_preempt, refuse_preempt, NULL},
-	{"/api/v1/pods/release", false, "POST", EX_VERB_RELEASE, run_release, NULL, NULL},
-	{"/api/v1/cluster", false, "GET", EX_VERB_CLUSTER, run_cluster, NULL, NULL},
-	{"/metrics", false, "GET", EX_VERB_METRICS, run_metrics, NULL,
-	 "text/plain; version=0.0.4; charset=utf-8"},
-	{"/healthz", false, "GET", EX_VERB_OTHER, run_health, NULL, PLAIN},
-	{"/readyz", false, "GET", EX_VERB_OTHER, run_ready, NULL, PLAIN},
-	{"/", false, "GET", EX_VERB_OTHER, run_page, NULL, "text/html; charset=utf-8"},
-	{NULL, false, NULL, EX_VERB_OTHER, NULL, NULL, NULL},
+	{"filter", true, "POST", EX_VERB_FILTER, run_filter, refuse_filter, NULL, true},
+	{"prioritize", true, "POST", EX_VERB_PRIORITIZE, run_prioritize, refuse_prioritize, NULL,
+	 true},
+	{"bind", true, "POST", EX_VERB_BIND, run_bind, refuse_bind, NULL, true},
+	{"preempt", true, "POST", EX_VERB_PREEMPT, run_preempt, refuse_preempt, NULL, true},
+	{"/api/v1/pods/release", false, "POST", EX_VERB_RELEASE, run_release, NULL, NULL, true},
+	{"/validate", false, "POST", EX_VERB_VALIDATE, run_validate, NULL, NULL, false},
+	{"/mutate", false, "POST", EX_VERB_MUTATE, run_mutate, NULL, NULL, false},
+	{"/api/v1/cluster", false, "GET", EX_VERB_CLUSTER, run_cluster, NULL, NULL, false},
+	{"/metrics", false, "GET", EX_VERB_METRICS, run_metrics, NULL, PROM, false},
+	{"/healthz", false, "GET", EX_VERB_OTHER, run_health, NULL, PLAIN, false},
+	{"/readyz", false, "GET", EX_VERB_OTHER, run_ready, NULL, PLAIN, false},
+	{"/", false, "GET", EX_VERB_OTHER, run_page, NULL, HTML, false},
+	{NULL, false, NULL, EX_VERB_OTHER, NULL, NULL, NULL, false},
 };

@@ -51,7 +51,7 @@ static int open_socket(const struct addrinfo *ai)
 	return fd;
 }
 
-static int describe(int fd, char *url, size_t cap, struct err *err)
+static int describe(int fd, bool tls, char *url, size_t cap, struct err *err)
 {
 	struct sockaddr_storage addr = {0};
 	socklen_t len = sizeof(addr);
@@ -61,12 +61,12 @@ static int describe(int fd, char *url, size_t cap, struct err *err)
 	    getnameinfo((struct sockaddr *)&addr, len, host, sizeof(host), port, sizeof(port),
 			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
 		return err_set(err, ERR_IO, "getsockname: %s", strerror(errno));
-	snprintf(url, cap, addr.ss_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host,
-		 port);
+	snprintf(url, cap, addr.ss_family == AF_INET6 ? "http%s://[%s]:%s" : "http%s://%s:%s",
+		 tls ? "s" : "", host, port);
 	return 0;
 }
 
-int ex_listen(const char *text, int *ret_fd, char *url, size_t url_cap, struct err *err)
+int ex_listen(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
@@ -86,7 +86,7 @@ int ex_listen(const char *text, int *ret_fd, char *url, size_t url_cap, struct e
 	freeaddrinfo(list);
 	if (fd < 0)
 		return err_set(err, ERR_IO, "cannot listen on %s: %s", text, strerror(errno));
-	rc = describe(fd, url, url_cap, err);
+	rc = describe(fd, tls, url, url_cap, err);
 	if (rc < 0) {
 		close(fd);
 		return rc;

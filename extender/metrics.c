@@ -153,7 +153,8 @@ const char *ex_verb_name(enum ex_verb v)
 	static const char *const names[EX_VERB_COUNT] = {
 		[EX_VERB_FILTER] = "filter",   [EX_VERB_PRIORITIZE] = "prioritize",
 		[EX_VERB_BIND] = "bind",       [EX_VERB_PREEMPT] = "preempt",
-		[EX_VERB_RELEASE] = "release", [EX_VERB_CLUSTER] = "cluster",
+		[EX_VERB_RELEASE] = "release", [EX_VERB_VALIDATE] = "validate",
+		[EX_VERB_MUTATE] = "mutate",   [EX_VERB_CLUSTER] = "cluster",
 		[EX_VERB_METRICS] = "metrics", [EX_VERB_OTHER] = "other",
 	};
 

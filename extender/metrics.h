@@ -17,6 +17,8 @@ enum ex_verb {
 	EX_VERB_BIND,
 	EX_VERB_PREEMPT,
 	EX_VERB_RELEASE,
+	EX_VERB_VALIDATE,
+	EX_VERB_MUTATE,
 	EX_VERB_CLUSTER,
 	EX_VERB_METRICS,
 	EX_VERB_OTHER,
@@ -27,9 +29,9 @@ const char *ex_verb_name(enum ex_verb v);
 /* HTTP codes that are sent; others count under the last one. */
 #define EX_CODES                                                                                   \
 	{                                                                                          \
-		200, 400, 404, 405, 413, 415, 500, 503                                             \
+		200, 400, 403, 404, 405, 413, 415, 500, 503                                             \
 	}
-#define EX_CODES_COUNT 8
+#define EX_CODES_COUNT 9
 #define EX_LATENCY_BUCKETS 14
 
 enum ex_admit_verdict {

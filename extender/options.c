@@ -114,7 +114,7 @@ static const struct row rows[] = {
 	{"ties", "rank|random", "TESSERA_TIES", "rank",
 	 "Which of equally good nodes wins: the first in a fixed order, or one drawn per pod.",
 	 TEXT, AT(ties), 0, 0},
-	{"score-rest", "N", "TESSERA_SCORE_REST", "9",
+	{"score-rest", "N", "TESSERA_SCORE_REST", "0",
 	 "Highest prioritize score of a node that is not the best (which has 10), 0 to 9. 0 keeps the "
 	 "choice against other score plugins from a weight of 13 on, 9 from 121 on.",
 	 INTEGER, AT(score_rest), 0, 9},

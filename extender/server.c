@@ -157,7 +157,7 @@ static void refuse(struct ex_exchange *x, unsigned status, const char *fmt, ...)
 	x->refused = true;
 	x->error = true;
 	if (x->route != NULL && x->route->refuse != NULL && status != MHD_HTTP_METHOD_NOT_ALLOWED &&
-	    status != MHD_HTTP_UNSUPPORTED_MEDIA_TYPE) {
+	    status != MHD_HTTP_UNSUPPORTED_MEDIA_TYPE && status != MHD_HTTP_FORBIDDEN) {
 		x->route->refuse(x, text);
 		ex_exchange_failed(x, text);
 	} else {
@@ -237,6 +237,11 @@ static void begin(struct ex_exchange *x, struct ex_server *s, struct MHD_Connect
 	else if (!method_fits(x->route, method))
 		refuse(x, MHD_HTTP_METHOD_NOT_ALLOWED, "%s takes %s, not %.20s", x->route->path,
 		       x->route->method, method);
+	else if (x->route->guarded && s->cfg.tls != NULL && ex_tls_asks(s->cfg.tls) &&
+		 !ex_tls_client_ok(connection))
+		refuse(x, MHD_HTTP_FORBIDDEN,
+		       "%s needs a client certificate of the authority in --tls-client-ca",
+		       x->route->path);
 	else if (atomic_load(&s->stopping))
 		refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the extender is shutting down");
 	else if (strcmp(x->route->method, "POST") == 0)
@@ -365,16 +370,21 @@ static void on_log(void *cls, const char *fmt, va_list ap)
 
 static struct MHD_Daemon *daemon_start(struct ex_server *s)
 {
-	unsigned threads = s->cfg.threads > 1 ? s->cfg.threads : 0; /* one is no pool */
-	struct MHD_OptionItem more[] = {
-		{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
-		{MHD_OPTION_END, 0, NULL},
-	};
+	unsigned flags =
+		MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+	struct MHD_OptionItem more[1 + EX_TLS_OPTIONS], *at = more;
 
-	if (threads == 0)
-		more[0] = more[1];
+	if (s->cfg.threads > 1) /* one is no pool */
+		*at++ = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE,
+						(intptr_t)s->cfg.threads, NULL};
+	if (s->cfg.tls != NULL) {
+		flags |= MHD_USE_TLS;
+		ex_tls_options(s->cfg.tls, at);
+	} else {
+		*at = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+	}
 	return MHD_start_daemon(
-		MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+		flags, 0,
 		NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
 		MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
 		s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT,
@@ -411,7 +421,7 @@ struct ex_server *ex_server_start(const struct ex_server_config *cfg, struct err
 	s->listen_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
-	rc = ex_listen(cfg->listen, &s->listen_fd, s->url, sizeof(s->url), err);
+	rc = ex_listen(cfg->listen, cfg->tls != NULL, &s->listen_fd, s->url, sizeof(s->url), err);
 	if (rc == 0) {
 		s->daemon = daemon_start(s);
 		if (s->daemon == NULL)

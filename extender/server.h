@@ -10,6 +10,7 @@
 #include "extender/api.h"
 #include "extender/metrics.h"
 #include "extender/service.h"
+#include "extender/tls.h"
 
 struct ex_server;
 
@@ -20,6 +21,8 @@ struct ex_server_config {
 	unsigned score_rest;        /* ex_wire_prioritize() */
 	struct ex_service *service; /* borrowed, as the others */
 	struct ex_api *api;         /* NULL: no API server, binds go to the journal */
+	struct ex_tls *tls;         /* NULL: plain HTTP */
+	const char *scheduler;      /* that /mutate sets; NULL or "": none */
 	struct ex_metrics *metrics;
 	struct log *log; /* may be NULL */
 };

@@ -21,6 +21,7 @@ struct ex_route {
 	 * HTTP status. */
 	void (*refuse)(struct ex_exchange *x, const char *text);
 	const char *type; /* of the reply; NULL: application/json */
+	bool guarded;     /* where clients have certificates, this needs one */
 };
 extern const struct ex_route ex_routes[];
 

@@ -248,14 +248,14 @@ Test(extender_listen, addresses)
 	char url[300];
 	int fd = -1, other = -1;
 
-	cr_assert_eq(ex_listen("127.0.0.1:0", &fd, url, sizeof(url), &err), 0, "%s", err.msg);
+	cr_assert_eq(ex_listen("127.0.0.1:0", false, &fd, url, sizeof(url), &err), 0, "%s", err.msg);
 	cr_expect_eq(strncmp(url, "http://127.0.0.1:", 17), 0);
 	cr_expect_neq(strcmp(url + 17, "0"), 0);
-	cr_expect_eq(ex_listen(url + 7, &other, url, sizeof(url), &err), ERR_IO);
+	cr_expect_eq(ex_listen(url + 7, false, &other, url, sizeof(url), &err), ERR_IO);
 	cr_expect(strstr(err.msg, "Address already in use") != NULL, "%s", err.msg);
 	close(fd);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		cr_expect_lt(ex_listen(wrong[i].text, &fd, url, sizeof(url), &err), 0, "%s",
+		cr_expect_lt(ex_listen(wrong[i].text, false, &fd, url, sizeof(url), &err), 0, "%s",
 			     wrong[i].text);
 		cr_expect(strstr(err.msg, wrong[i].want) != NULL, "%s", err.msg);
 	}

@@ -50,7 +50,7 @@ Test(extender_options, defaults)
 	cr_expect_eq(o.max_body, 64 << 20);
 	cr_expect_eq(o.clients_max, 60);
 	cr_expect_eq(o.overcommit_permille, 1000);
-	cr_expect_eq(o.score_rest, 9);
+	cr_expect_eq(o.score_rest, 0);
 	cr_expect(o.journal_sync);
 	cr_expect_not(o.hami || o.cdi || o.help || o.version);
 }

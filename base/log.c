@@ -24,7 +24,7 @@ struct window {
 
 struct log {
 	pthread_mutex_t lock;
-	enum log_level max_level;
+	_Atomic int max_level; /* enum log_level */
 	log_sink_fn sink;
 	void *sink_ctx;
 	clock_ms_fn now;
@@ -50,6 +50,12 @@ static int64_t real_clock(void *ctx)
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+void log_set_level(struct log *l, enum log_level max_level)
+{
+	if (l != NULL)
+		l->max_level = (int)max_level;
+}
+
 struct log *log_new(enum log_level max_level, log_sink_fn sink, void *sink_ctx, clock_ms_fn now,
 		    void *now_ctx)
 {
@@ -61,7 +67,7 @@ struct log *log_new(enum log_level max_level, log_sink_fn sink, void *sink_ctx, 
 		free(l);
 		return NULL;
 	}
-	l->max_level = max_level;
+	l->max_level = (int)max_level;
 	l->sink = sink != NULL ? sink : stderr_sink;
 	l->sink_ctx = sink_ctx;
 	l->now = now != NULL ? now : real_clock;
@@ -169,7 +175,7 @@ void log_event(struct log *l, enum log_level level, const char *event, const cha
 	va_list ap;
 	int n;
 
-	if (l == NULL || level > l->max_level)
+	if (l == NULL || (int)level > l->max_level)
 		return;
 	va_start(ap, fmt);
 	n = vsnprintf(tail, sizeof(tail), fmt, ap);

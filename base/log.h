@@ -17,6 +17,8 @@ typedef int64_t (*clock_ms_fn)(void *ctx);
 struct log *log_new(enum log_level max_level, log_sink_fn sink, void *sink_ctx, clock_ms_fn now,
 		    void *now_ctx);
 void log_free(struct log *l);
+/* From now on; any thread. log may be NULL. */
+void log_set_level(struct log *l, enum log_level max_level);
 
 /* Writes `time=... level=... event=<event> <formatted>`, where fmt gives the `key=value ...` tail
  * (values with blanks or control characters through log_quote()). log may be NULL: nothing.

@@ -141,7 +141,8 @@ static enum bp_verdict share_in_mode(const struct bp_task *t, enum st_mode mode,
 	return BP_OK;
 }
 
-static enum bp_verdict choose_share(const struct bp_task *t, struct st_grant *ret, int32_t *ret_score)
+static enum bp_verdict choose_share(const struct bp_task *t, struct st_grant *ret,
+				    int32_t *ret_score)
 {
 	const struct st_item *it = &t->req->items[0];
 	enum bp_verdict v = share_in_mode(t, it->mode, ret, ret_score), other;
@@ -153,7 +154,8 @@ static enum bp_verdict choose_share(const struct bp_task *t, struct st_grant *re
 }
 
 /* Whole GPUs: the first idle ones, whatever the rule: idle GPUs of a node are alike. */
-static enum bp_verdict choose_whole(const struct bp_task *t, struct st_grant *ret, int32_t *ret_score)
+static enum bp_verdict choose_whole(const struct bp_task *t, struct st_grant *ret,
+				    int32_t *ret_score)
 {
 	const struct st_item *it = &t->req->items[0];
 	const struct st_node *n = t->node;

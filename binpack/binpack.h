@@ -13,30 +13,30 @@
 enum bp_verdict {
 	BP_OK,
 	/* eviction would not help */
-	BP_NO_NODE,       /* not a node we know */
-	BP_NO_GPU,        /* the node has no GPU */
-	BP_PRODUCT,       /* no GPU of an accepted product */
-	BP_TOO_LARGE,     /* a request larger than any GPU of the node */
-	BP_TOO_MANY,      /* more GPUs than the node has */
-	BP_ONLY_MIG,      /* all its GPUs are partitioned by MIG, and the request is not for MIG */
-	BP_NO_MIG,        /* no GPU of the node can have that MIG profile */
+	BP_NO_NODE,        /* not a node we know */
+	BP_NO_GPU,         /* the node has no GPU */
+	BP_PRODUCT,        /* no GPU of an accepted product */
+	BP_TOO_LARGE,      /* a request larger than any GPU of the node */
+	BP_TOO_MANY,       /* more GPUs than the node has */
+	BP_ONLY_MIG,       /* all its GPUs are partitioned by MIG, and the request is not for MIG */
+	BP_NO_MIG,         /* no GPU of the node can have that MIG profile */
 	BP_HOST_TOO_SMALL, /* CPU or host memory of the whole node too small */
-	BP_UNREADY,       /* node not ready, or removed */
-	BP_FENCED,        /* a pod there has an unreadable allocation */
-	BP_TAKEN,         /* all GPUs unhealthy, foreign or gone */
+	BP_UNREADY,        /* node not ready, or removed */
+	BP_FENCED,         /* a pod there has an unreadable allocation */
+	BP_TAKEN,          /* all GPUs unhealthy, foreign or gone */
 	/* busy: eviction might help */
 	BP_CPU,
 	BP_HOST_MEMORY,
 	BP_PODS,
-	BP_MODE,          /* GPUs with room are in another mode */
-	BP_MEMORY,        /* no GPU has that much memory free */
+	BP_MODE,   /* GPUs with room are in another mode */
+	BP_MEMORY, /* no GPU has that much memory free */
 	BP_CLIENTS,
 	BP_COMPUTE,
-	BP_LIMIT,         /* sum of limits would pass the overcommit bound */
-	BP_NOT_IDLE,      /* too few idle GPUs for a whole-GPU request */
-	BP_MIG_ROOM,      /* no legal start free */
-	BP_TOO_FEW,       /* GPUs that fit exist, but fewer than asked for */
-	BP_COMBINATION,   /* each container alone would fit, all together do not */
+	BP_LIMIT,       /* sum of limits would pass the overcommit bound */
+	BP_NOT_IDLE,    /* too few idle GPUs for a whole-GPU request */
+	BP_MIG_ROOM,    /* no legal start free */
+	BP_TOO_FEW,     /* GPUs that fit exist, but fewer than asked for */
+	BP_COMBINATION, /* each container alone would fit, all together do not */
 	BP_VERDICT_COUNT,
 };
 
@@ -51,11 +51,11 @@ char *bp_explain(const struct st_cluster *c, uint32_t node, const struct st_requ
 
 /* How to pick among the GPUs that fit one item. */
 enum bp_pick {
-	BP_PICK_MEASURE,  /* best score by the measure, then lowest index */
-	BP_PICK_BEST_FIT, /* least memory left, then lowest index; MIG: lowest start that fits */
-	BP_PICK_FIRST,    /* lowest index; MIG: lowest start */
+	BP_PICK_MEASURE,   /* best score by the measure, then lowest index */
+	BP_PICK_BEST_FIT,  /* least memory left, then lowest index; MIG: lowest start that fits */
+	BP_PICK_FIRST,     /* lowest index; MIG: lowest start */
 	BP_PICK_WORST_FIT, /* most memory left */
-	BP_PICK_RANDOM,   /* by the hash of (salt, index) */
+	BP_PICK_RANDOM,    /* by the hash of (salt, index) */
 };
 
 struct bp_chooser {

@@ -13,7 +13,7 @@ struct search {
 	const struct bp_task *t;
 	struct st_gpu gpus[ST_GPUS_MAX]; /* as they would be */
 	uint32_t row_before[ST_GPUS_MAX], row_now[ST_GPUS_MAX];
-	uint8_t order[ST_ITEMS_MAX];     /* items, the hardest to place first */
+	uint8_t order[ST_ITEMS_MAX]; /* items, the hardest to place first */
 	bool clash;
 	bool measured;  /* rate by the measure */
 	unsigned steps; /* left */
@@ -47,8 +47,9 @@ static void gpu_take(struct st_gpu *g, const struct st_item *it, const struct ca
 		break;
 	case ST_KIND_MIG:
 		g->mig_placed |= st_mig_bit(g->mig, c->profile, c->start);
-		g->free_mib = (int32_t)arith_mul_div_floor(
-			g->alloc_mib, st_mig_units_free(g->mig, g->mig_placed), g->mig->units_total);
+		g->free_mib = (int32_t)arith_mul_div_floor(g->alloc_mib,
+							   st_mig_units_free(g->mig, g->mig_placed),
+							   g->mig->units_total);
 		break;
 	case ST_KIND_SHARE:
 		g->mode = (uint8_t)c->mode;
@@ -286,8 +287,9 @@ static bool place_mode(struct search *s, unsigned pos, enum st_mode mode, uint32
 		grant_add(s, item, &c);
 		if (it->kind != ST_KIND_MIG)
 			bar |= 1u << c.gpu;
-		if (s->d->grants[item].count == it->count ? place(s, pos + 1, 0, exhaustive)
-							  : place_mode(s, pos, mode, bar, exhaustive))
+		if (s->d->grants[item].count == it->count
+			    ? place(s, pos + 1, 0, exhaustive)
+			    : place_mode(s, pos, mode, bar, exhaustive))
 			return true;
 		s->gpus[c.gpu] = gpu_was;
 		s->row_now[c.gpu] = row_was;
@@ -310,9 +312,8 @@ static bool place(struct search *s, unsigned pos, uint32_t barred, bool exhausti
 	it = &s->t->req->items[s->order[pos]];
 	s->d->grants[s->order[pos]].count = 0;
 	if (it->kind != ST_KIND_SHARE)
-		return place_mode(s, pos,
-				  it->kind == ST_KIND_MIG ? ST_MODE_MIG : ST_MODE_EXCLUSIVE, barred,
-				  exhaustive);
+		return place_mode(s, pos, it->kind == ST_KIND_MIG ? ST_MODE_MIG : ST_MODE_EXCLUSIVE,
+				  barred, exhaustive);
 	if (place_mode(s, pos, it->mode, barred, exhaustive))
 		return true;
 	return it->mode_preferred &&
@@ -326,7 +327,8 @@ static int64_t hardness(const struct st_item *it)
 		return (INT64_C(3) << 40) + it->count;
 	if (it->kind == ST_KIND_MIG)
 		return (INT64_C(2) << 40) + it->count + 100 * (it->profile[0] - '0');
-	return (it->request_mib > 0 ? it->request_mib : it->request_nano / 1000) * (int64_t)it->count;
+	return (it->request_mib > 0 ? it->request_mib : it->request_nano / 1000) *
+	       (int64_t)it->count;
 }
 
 static void search_init(struct search *s, const struct bp_task *t, struct st_decision *d)
@@ -346,8 +348,8 @@ static void search_init(struct search *s, const struct bp_task *t, struct st_dec
 	for (unsigned i = 0; i < t->req->item_count; i++) {
 		unsigned at = i;
 
-		for (; at > 0 && hardness(&t->req->items[i]) >
-					 hardness(&t->req->items[s->order[at - 1]]);
+		for (; at > 0 &&
+		       hardness(&t->req->items[i]) > hardness(&t->req->items[s->order[at - 1]]);
 		     at--)
 			s->order[at] = s->order[at - 1];
 		s->order[at] = (uint8_t)i;
@@ -385,7 +387,8 @@ static enum bp_verdict share_verdict(const struct bp_task *t, const struct st_it
 		enum bp_verdict gv = bp_share_verdict(t->cfg, g, it->mode, it);
 
 		if (gv != BP_OK && it->mode_preferred)
-			gv = bp_nearer(gv, bp_share_verdict(t->cfg, g, bp_other_mode(it->mode), it));
+			gv = bp_nearer(gv,
+				       bp_share_verdict(t->cfg, g, bp_other_mode(it->mode), it));
 		fit += gv == BP_OK;
 		if (gv != BP_OK)
 			v = bp_nearer(v, gv);

@@ -150,8 +150,9 @@ static const struct st_item *largest_share(const struct st_request *req, int32_t
 	for (unsigned i = 0; i < req->item_count; i++) {
 		const struct st_item *it = &req->items[i];
 
-		if (it->kind == ST_KIND_SHARE && (!best || st_item_request_mib(it, alloc_mib) >
-								   st_item_request_mib(best, alloc_mib)))
+		if (it->kind == ST_KIND_SHARE &&
+		    (!best ||
+		     st_item_request_mib(it, alloc_mib) > st_item_request_mib(best, alloc_mib)))
 			best = it;
 	}
 	return best;
@@ -164,8 +165,10 @@ static int put_states(const struct tally *t, char *buf, unsigned cap, int at)
 		enum st_mode mode;
 		const char *text;
 	} states[] = {
-		{ST_MODE_FREE, "idle"},          {ST_MODE_TIME_SLICING, "in time-slicing"},
-		{ST_MODE_SM_SHARING, "in sm-sharing"}, {ST_MODE_EXCLUSIVE, "in exclusive use"},
+		{ST_MODE_FREE, "idle"},
+		{ST_MODE_TIME_SLICING, "in time-slicing"},
+		{ST_MODE_SM_SHARING, "in sm-sharing"},
+		{ST_MODE_EXCLUSIVE, "in exclusive use"},
 		{ST_MODE_MIG, "in MIG mode"},
 	};
 	const char *sep = ": ";
@@ -179,8 +182,8 @@ static int put_states(const struct tally *t, char *buf, unsigned cap, int at)
 		sep = ", ";
 	}
 	if (t->taken > 0 && at < (int)cap)
-		at += snprintf(buf + at, cap - (unsigned)at, "%s%u unhealthy or held by others", sep,
-			       t->taken);
+		at += snprintf(buf + at, cap - (unsigned)at, "%s%u unhealthy or held by others",
+			       sep, t->taken);
 	return at;
 }
 
@@ -192,8 +195,8 @@ static int put_memory(const struct st_config *cfg, const struct tally *t, const 
 	const char *each = it->count > 1 ? " on each" : "";
 
 	if (v == BP_MEMORY)
-		return at + snprintf(buf + at, cap - (unsigned)at, " (%d of %d MiB%s)", t->most_free,
-				     request, each);
+		return at + snprintf(buf + at, cap - (unsigned)at, " (%d of %d MiB%s)",
+				     t->most_free, request, each);
 	if (request > t->most_alloc)
 		return at + snprintf(buf + at, cap - (unsigned)at, " (%d MiB%s, at most %d)",
 				     request, each, t->most_alloc);

@@ -83,6 +83,8 @@ static int no_memory(const struct reader *x)
 
 static int unreadable(const struct reader *x)
 {
+	if (en_mem_failed(x->r->mem))
+		return no_memory(x);
 	return err_set(x->err, ERR_INVALID, "NRI: a message of %zu bytes cannot be read", x->len);
 }
 

@@ -234,7 +234,7 @@ int plugin_plan(struct en_plugin *p, struct plugin_node *n, struct en_ledger *l,
 		const struct st_pod_spec *pod, const char *container, struct en_plan *ret,
 		struct err *err)
 {
-	static const struct en_node nothing = {.name = ""};
+	static const struct en_node nothing = {.name = "-"};
 	int r;
 
 	if (n != NULL) {

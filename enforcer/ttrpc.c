@@ -196,7 +196,9 @@ static int serve_request(const struct serving *x, const struct message *m, struc
 		return err_set(err, ERR_NOMEM, "ttrpc: no memory");
 	allocator = en_mem_allocator(mem);
 	request = en__ttrpc__request__unpack(&allocator, m->len, m->data);
-	if (request == NULL) {
+	if (request == NULL && en_mem_failed(mem)) {
+		rc = refuse(x, m, EN_TTRPC_RESOURCE_EXHAUSTED, "no memory for the request", err);
+	} else if (request == NULL) {
 		rc = refuse(x, m, EN_TTRPC_INVALID_ARGUMENT, "the request cannot be read", err);
 	} else {
 		call = (struct en_ttrpc_call){

@@ -17,6 +17,7 @@ struct chunk {
 struct en_mem {
 	struct chunk *chunks; /* the one in use first */
 	size_t left, next_cap;
+	bool failed;
 };
 
 struct en_mem *en_mem_new(size_t budget)
@@ -57,24 +58,35 @@ static struct chunk *chunk_new(struct en_mem *m, size_t size)
 	return c;
 }
 
+static void *fail(struct en_mem *m)
+{
+	m->failed = true;
+	return NULL;
+}
+
 void *en_mem_alloc(struct en_mem *m, size_t size)
 {
 	struct chunk *c = m->chunks;
 	void *p;
 
 	if (size > SIZE_MAX / 2)
-		return NULL;
+		return fail(m);
 	size = (size + ALIGN - 1) / ALIGN * ALIGN;
 	if (size > m->left)
-		return NULL;
+		return fail(m);
 	if (c == NULL || size > c->cap - c->used)
 		c = chunk_new(m, size);
 	if (c == NULL)
-		return NULL;
+		return fail(m);
 	p = c->data + c->used;
 	c->used += size;
 	m->left -= size;
 	return memset(p, 0, size);
+}
+
+bool en_mem_failed(const struct en_mem *m)
+{
+	return m->failed;
 }
 
 char *en_mem_text(struct en_mem *m, const void *data, size_t len)

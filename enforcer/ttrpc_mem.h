@@ -3,6 +3,7 @@
 #ifndef TESSERA_ENFORCER_TTRPC_MEM_H
 #define TESSERA_ENFORCER_TTRPC_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <protobuf-c/protobuf-c.h>
@@ -15,6 +16,8 @@ void en_mem_free(struct en_mem *m);
 
 /* Zeroed, aligned for anything; NULL: over the budget, or no memory. Lives as long as m. */
 void *en_mem_alloc(struct en_mem *m, size_t size);
+/* Has an allocation failed, for whatever reason? */
+bool en_mem_failed(const struct en_mem *m);
 /* A copy with a NUL behind it. */
 char *en_mem_text(struct en_mem *m, const void *data, size_t len);
 

@@ -47,6 +47,7 @@ static void take_signals(sigset_t *set)
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
@@ -84,7 +85,7 @@ static int load(struct ex_service *s, const struct ex_options *o, struct err *er
 	rc = ex_service_load_file(s, o->cluster, err);
 	if (rc == 0)
 		rc = ex_service_start(s, err);
-	if (rc == 0 && o->journal[0] != '\0')
+	if (rc == 0 && o->journal[0] != '\0' && !o->check_config)
 		rc = ex_service_open_journal(s, o->journal, o->journal_sync, err);
 	return rc;
 }
@@ -145,9 +146,58 @@ static int start_api(struct ex_service *s, const struct ex_options *o, const str
 
 /* ---- serving ---- */
 
-static int serve(struct ex_service *s, struct ex_api *api, const struct ex_options *o,
-		 struct log *log, const sigset_t *signals, struct err *err)
+struct program {
+	int argc;
+	char **argv;
+	struct ex_options o;
+	struct log *log;
+	struct ex_tls *tls;
+	sigset_t signals;
+};
+
+static void on_difference(void *ctx, const char *name, bool live)
 {
+	log_event(ctx, live ? LOG_LEVEL_INFO : LOG_LEVEL_WARN, "option-changed",
+		  "option=%s effect=%s", name, live ? "now" : "\"after a restart\"");
+}
+
+/* SIGHUP: what can change while serving does; on any error nothing changes. */
+static void reload(struct program *p)
+{
+	struct ex_options o;
+	struct err err = ERR_INIT;
+	char quoted[600];
+	int rc;
+
+	rc = ex_options_parse(p->argc, p->argv, NULL, &o, &err);
+	if (rc == 0) {
+		ex_options_compare(&p->o, &o, on_difference, p->log);
+		log_set_level(p->log, (enum log_level)log_level_parse(o.log_level));
+		ex_options_fini(&o);
+		if (p->tls != NULL)
+			rc = ex_tls_reload(p->tls, &err);
+	}
+	if (rc < 0)
+		log_event(p->log, LOG_LEVEL_ERROR, "reload-failed", "reason=%s",
+			  log_quote(err.msg, quoted, sizeof(quoted)));
+	else
+		log_event(p->log, LOG_LEVEL_INFO, "reloaded", "signal=%d", SIGHUP);
+}
+
+static void wait_for_end(struct program *p)
+{
+	int sig = 0;
+
+	while (sigwait(&p->signals, &sig) != 0 || sig == SIGHUP) {
+		if (sig == SIGHUP)
+			reload(p);
+	}
+	log_event(p->log, LOG_LEVEL_INFO, "stopping", "signal=%d", sig);
+}
+
+static int serve(struct program *p, struct ex_service *s, struct ex_api *api, struct err *err)
+{
+	const struct ex_options *o = &p->o;
 	static struct ex_metrics metrics;
 	struct ex_server_config cfg = {
 		.listen = o->listen,
@@ -156,76 +206,85 @@ static int serve(struct ex_service *s, struct ex_api *api, const struct ex_optio
 		.score_rest = (unsigned)o->score_rest,
 		.service = s,
 		.api = api,
+		.tls = p->tls,
+		.scheduler = o->scheduler_name,
 		.metrics = &metrics,
-		.log = log,
+		.log = p->log,
 	};
 	struct ex_server *server;
-	int sig = 0;
 
 	server = ex_server_start(&cfg, err);
 	if (server == NULL)
 		return ERR_IO;
 	fprintf(stderr, "listening on %s\n", ex_server_url(server));
-	while (sigwait(signals, &sig) != 0)
-		;
-	log_event(log, LOG_LEVEL_INFO, "stopping", "signal=%d", sig);
+	wait_for_end(p);
 	ex_server_stop(server);
 	return 0;
 }
 
-/* From options to the end. */
-static int run(const struct ex_options *o, struct log *log, const sigset_t *signals,
-	       struct err *err)
+static int open_tls(struct program *p, struct err *err)
 {
-	struct ex_service_config cfg = service_config(o, log);
-	bool embedded = o->cluster[0] != '\0';
+	const struct ex_options *o = &p->o;
+
+	if (o->tls_cert[0] == '\0')
+		return 0;
+	p->tls = ex_tls_new(o->tls_cert, o->tls_key,
+			    o->tls_client_ca[0] != '\0' ? o->tls_client_ca : NULL, err);
+	return p->tls != NULL ? 0 : ERR_INVALID;
+}
+
+/* From options to the end. With --check-config nothing is served and nobody is asked. */
+static int run(struct program *p, struct err *err)
+{
+	struct ex_service_config cfg = service_config(&p->o, p->log);
+	bool embedded = p->o.cluster[0] != '\0', check = p->o.check_config;
 	struct ku_config kube = {0};
 	struct ex_service *s = NULL;
 	struct ex_api *api = NULL;
-	int rc = 0;
+	int rc;
 
-	if (!embedded)
-		rc = read_kube(o, &kube, err);
-	if (rc == 0 && o->check_config && !embedded) {
-		ku_config_fini(&kube);
-		return 0;
-	}
-	if (rc == 0)
-		s = ex_service_new(&cfg, err);
-	if (rc == 0 && s == NULL)
-		rc = ERR_NOMEM;
-	if (rc == 0 && embedded)
-		rc = load(s, o, err);
+	rc = open_tls(p, err);
 	if (rc == 0 && !embedded)
-		rc = start_api(s, o, &kube, log, &api, err);
-	if (rc == 0 && !o->check_config)
-		rc = serve(s, api, o, log, signals, err);
+		rc = read_kube(&p->o, &kube, err);
+	if (rc == 0) {
+		s = ex_service_new(&cfg, err);
+		rc = s != NULL ? 0 : ERR_NOMEM;
+	}
+	if (rc == 0 && embedded)
+		rc = load(s, &p->o, err);
+	if (rc == 0 && !embedded && !check)
+		rc = start_api(s, &p->o, &kube, p->log, &api, err);
+	if (rc == 0 && !check)
+		rc = serve(p, s, api, err);
 	ex_api_stop(api);
 	if (s != NULL)
 		ex_service_close_journal(s);
 	ex_service_free(s);
 	ku_config_fini(&kube);
+	ex_tls_free(p->tls);
 	return rc;
 }
 
 int main(int argc, char **argv)
 {
-	struct ex_options o;
+	struct program p = {.argc = argc, .argv = argv};
 	struct err err = ERR_INIT;
-	struct log *log = NULL;
-	sigset_t signals;
 	int rc;
 
-	rc = ex_options_parse(argc, argv, NULL, &o, &err);
-	if (rc == 0 && (o.help || o.version))
-		return print(o.help ? ex_options_help : put_version);
+	rc = ex_options_parse(argc, argv, NULL, &p.o, &err);
+	if (rc == 0 && (p.o.help || p.o.version))
+		return print(p.o.help ? ex_options_help : put_version);
 	if (rc == 0) {
 		raise_descriptors();
-		take_signals(&signals);
-		log = log_new((enum log_level)log_level_parse(o.log_level), NULL, NULL, NULL, NULL);
-		rc = run(&o, log, &signals, &err);
+		take_signals(&p.signals);
+		p.log = log_new((enum log_level)log_level_parse(p.o.log_level), NULL, NULL, NULL,
+				NULL);
+		rc = run(&p, &err);
+		if (rc == 0 && p.o.check_config)
+			puts("the configuration is good");
+		ex_options_fini(&p.o);
 	}
-	log_free(log);
+	log_free(p.log);
 	if (rc == 0)
 		return EXIT_SUCCESS;
 	fprintf(stderr, "tessera-extender: %s\n", err.msg);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "extender/options_file.h"
 #include "policy/policy.h"
 
 enum kind { TEXT, FLAG, YES_NO, INTEGER, BYTES, RATIO };
@@ -19,6 +20,7 @@ struct row {
 	enum kind kind;
 	size_t offset;
 	int64_t min, max;
+	bool live; /* read again at SIGHUP */
 };
 
 #define AT(field) offsetof(struct ex_options, field)
@@ -27,110 +29,114 @@ static const struct row rows[] = {
 	{"cluster", "FILE", "TESSERA_CLUSTER", NULL,
 	 "Nodes and pods, as `kubectl get nodes,pods -A -o json` prints them; - reads standard input. "
 	 "This, --kubeconfig or --in-cluster is required.",
-	 TEXT, AT(cluster), 0, 0},
+	 TEXT, AT(cluster), 0, 0, false},
 	{"kubeconfig", "FILE", "TESSERA_KUBECONFIG", NULL,
 	 "Work on the API server of this file: list and watch nodes and pods, bind there.", TEXT,
-	 AT(kubeconfig), 0, 0},
+	 AT(kubeconfig), 0, 0, false},
 	{"context", "NAME", "TESSERA_CONTEXT", NULL,
 	 "Context of the kubeconfig file; its current-context where this is not given.", TEXT,
-	 AT(context), 0, 0},
+	 AT(context), 0, 0, false},
 	{"in-cluster", NULL, "TESSERA_IN_CLUSTER", "no",
 	 "Work on the API server of the cluster that this runs in, as its service account.", FLAG,
-	 AT(in_cluster), 0, 0},
+	 AT(in_cluster), 0, 0, false},
 	{"leader-elect", "yes|no", "TESSERA_LEADER_ELECT", "yes",
 	 "Answer only while holding the lease. Without it there must never be two replicas.", YES_NO,
-	 AT(leader_elect), 0, 0},
+	 AT(leader_elect), 0, 0, false},
 	{"lease-namespace", "NS", "TESSERA_LEASE_NAMESPACE", NULL,
 	 "Namespace of the lease; in a cluster our own, else kube-system.", TEXT,
-	 AT(lease_namespace), 0, 0},
+	 AT(lease_namespace), 0, 0, false},
 	{"lease-name", "NAME", "TESSERA_LEASE_NAME", "tessera-extender", "Name of the lease.", TEXT,
-	 AT(lease_name), 0, 0},
+	 AT(lease_name), 0, 0, false},
 	{"identity", "NAME", "TESSERA_IDENTITY", NULL,
 	 "Who we are in the lease: of this process only. Host name and a random number otherwise.",
-	 TEXT, AT(identity), 0, 0},
+	 TEXT, AT(identity), 0, 0, false},
 	{"lease-seconds", "N", "TESSERA_LEASE_SECONDS", "15",
-	 "A replica that did not renew for so long may be replaced.", INTEGER, AT(lease_s), 2, 3600},
+	 "A replica that did not renew for so long may be replaced.", INTEGER, AT(lease_s), 2, 3600, false},
 	{"renew-seconds", "N", "TESSERA_RENEW_SECONDS", "10",
 	 "Stop leading when the lease could not be renewed for so long.", INTEGER, AT(renew_s), 1,
-	 3600},
+	 3600, false},
 	{"retry-seconds", "N", "TESSERA_RETRY_SECONDS", "2", "Between two looks at the lease.",
-	 INTEGER, AT(retry_s), 1, 3600},
+	 INTEGER, AT(retry_s), 1, 3600, false},
 	{"bind-timeout", "MS", "TESSERA_BIND_TIMEOUT", "4000",
 	 "Answer a bind after so many milliseconds at the latest: a second less than the "
 	 "scheduler's httpTimeout.",
-	 INTEGER, AT(bind_ms), 100, 600000},
+	 INTEGER, AT(bind_ms), 100, 600000, false},
 	{"node-totals", "yes|no", "TESSERA_NODE_TOTALS", "yes",
 	 "Write each node's GPU memory to its status as tessera.dev/gpu-memory (MiB), where it "
 	 "differs.",
-	 YES_NO, AT(node_totals), 0, 0},
+	 YES_NO, AT(node_totals), 0, 0, false},
 	{"tls-cert", "FILE", "TESSERA_TLS_CERT", NULL,
 	 "Serve HTTPS with this certificate (PEM, with its chain); serves /validate and /mutate to the "
 	 "API server. Read again at SIGHUP.",
-	 TEXT, AT(tls_cert), 0, 0},
+	 TEXT, AT(tls_cert), 0, 0, false},
 	{"tls-key", "FILE", "TESSERA_TLS_KEY", NULL, "Its key. Read again at SIGHUP.", TEXT,
-	 AT(tls_key), 0, 0},
+	 AT(tls_key), 0, 0, false},
 	{"tls-client-ca", "FILE", "TESSERA_TLS_CLIENT_CA", NULL,
 	 "The scheduler's verbs and releases take a client certificate of this authority (PEM); the "
 	 "other paths need none.",
-	 TEXT, AT(tls_client_ca), 0, 0},
+	 TEXT, AT(tls_client_ca), 0, 0, false},
 	{"set-scheduler-name", "NAME", "TESSERA_SET_SCHEDULER_NAME", NULL,
 	 "/mutate gives GPU pods that name default-scheduler this schedulerName.", TEXT,
-	 AT(scheduler_name), 0, 0},
+	 AT(scheduler_name), 0, 0, false},
 	{"listen", "ADDR:PORT", "TESSERA_LISTEN", "127.0.0.1:8080",
 	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.", TEXT,
-	 AT(listen), 0, 0},
+	 AT(listen), 0, 0, false},
 	{"journal", "FILE", "TESSERA_JOURNAL", NULL,
 	 "Record binds and releases in this file and replay it at start; without it they last as long "
 	 "as the process.",
-	 TEXT, AT(journal), 0, 0},
+	 TEXT, AT(journal), 0, 0, false},
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
-	 YES_NO, AT(journal_sync), 0, 0},
+	 YES_NO, AT(journal_sync), 0, 0, false},
 	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd",
-	 "How nodes and GPUs are chosen; --help lists the policies.", TEXT, AT(policy), 0, 0},
+	 "How nodes and GPUs are chosen; --help lists the policies.", TEXT, AT(policy), 0, 0, false},
 	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", INTEGER, AT(threads),
-	 1, 256},
+	 1, 256, false},
 	{"max-body", "BYTES", "TESSERA_MAX_BODY", "64Mi",
 	 "Largest request body; a larger one is refused in the reply's Error.", BYTES, AT(max_body),
-	 1024, INT64_C(1) << 32},
+	 1024, INT64_C(1) << 32, false},
 	{"reserve-mib", "N", "TESSERA_RESERVE_MIB", "0",
-	 "MiB of every GPU that are never given away.", INTEGER, AT(reserve_mib), 0, INT32_MAX},
+	 "MiB of every GPU that are never given away.", INTEGER, AT(reserve_mib), 0, INT32_MAX, false},
 	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60",
 	 "Containers that may share one GPU: 60, or 48 on older drivers.", INTEGER, AT(clients_max),
-	 1, 60000},
+	 1, 60000, false},
 	{"limit-overcommit", "R", "TESSERA_LIMIT_OVERCOMMIT", "1",
 	 "Sum of memory limits on a GPU, as a multiple of its allocatable memory, 1 to 100.", RATIO,
-	 AT(overcommit_permille), 1000, 100000},
+	 AT(overcommit_permille), 1000, 100000, false},
 	{"hami", NULL, "TESSERA_HAMI", "no",
-	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0},
-	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0},
+	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0, false},
+	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0, false},
 	{"prefix", "P", "TESSERA_PREFIX", "nvidia.com/container.",
-	 "Start of the annotation keys of a container.", TEXT, AT(prefix), 0, 0},
+	 "Start of the annotation keys of a container.", TEXT, AT(prefix), 0, 0, false},
 	{"popularity", "PERCENT", "TESSERA_POPULARITY", "95",
 	 "Part of the pods seen whose classes make up the workload that fragmentation is measured for.",
-	 INTEGER, AT(popularity), 1, 100},
+	 INTEGER, AT(popularity), 1, 100, false},
 	{"seed", "N", "TESSERA_SEED", "1", "Seed of random policies and random ties.", INTEGER,
-	 AT(seed), 0, INT64_MAX},
+	 AT(seed), 0, INT64_MAX, false},
 	{"ties", "rank|random", "TESSERA_TIES", "rank",
 	 "Which of equally good nodes wins: the first in a fixed order, or one drawn per pod.",
-	 TEXT, AT(ties), 0, 0},
+	 TEXT, AT(ties), 0, 0, false},
 	{"score-rest", "N", "TESSERA_SCORE_REST", "0",
 	 "Highest prioritize score of a node that is not the best (which has 10), 0 to 9. 0 keeps the "
 	 "choice against other score plugins from a weight of 13 on, 9 from 121 on.",
-	 INTEGER, AT(score_rest), 0, 9},
+	 INTEGER, AT(score_rest), 0, 9, false},
 	{"pods-cache", "N", "TESSERA_PODS_CACHE", "16384",
 	 "Pods seen by filter whose request is kept for their bind.", INTEGER, AT(pods_cache), 16,
-	 10000000},
+	 10000000, false},
 	{"nomination-seconds", "N", "TESSERA_NOMINATION_SECONDS", "600",
 	 "Room made by preemption is kept for its pod until it was not heard of for so long.",
-	 INTEGER, AT(nomination_s), 1, 86400},
+	 INTEGER, AT(nomination_s), 1, 86400, false},
 	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info",
 	 "error, warn, info or debug.", TEXT,
-	 AT(log_level), 0, 0},
+	 AT(log_level), 0, 0, true},
+	{"config", "FILE", "TESSERA_CONFIG", NULL,
+	 "YAML file with lines `option: value`. Read again at SIGHUP, when log-level and the contents "
+	 "of TLS files take effect.",
+	 TEXT, AT(config), 0, 0, false},
 	{"check-config", NULL, NULL, NULL,
-	 "Look at options and files, say what is wrong, and exit.", FLAG, AT(check_config), 0, 0},
-	{"help", NULL, NULL, NULL, "Print this and exit.", FLAG, AT(help), 0, 0},
-	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0},
+	 "Look at options and files, say what is wrong, and exit.", FLAG, AT(check_config), 0, 0, false},
+	{"help", NULL, NULL, NULL, "Print this and exit.", FLAG, AT(help), 0, 0, false},
+	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0, false},
 };
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -299,51 +305,144 @@ static int check(const struct ex_options *o, struct err *err)
 	return 0;
 }
 
-int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
-		     struct ex_options *ret, struct err *err)
+static const struct ex_options empty = {
+	.cluster = "",
+	.listen = "",
+	.journal = "",
+	.policy = "",
+	.prefix = "",
+	.ties = "",
+	.kubeconfig = "",
+	.context = "",
+	.lease_namespace = "",
+	.lease_name = "",
+	.identity = "",
+	.config = "",
+	.tls_cert = "",
+	.tls_key = "",
+	.tls_client_ca = "",
+	.scheduler_name = "",
+};
+
+static int set_defaults(struct ex_options *o, struct err *err)
 {
-	struct ex_options o = {
-		.cluster = "",
-		.listen = "",
-		.journal = "",
-		.policy = "",
-		.prefix = "",
-		.ties = "",
-		.kubeconfig = "",
-		.context = "",
-		.lease_namespace = "",
-		.lease_name = "",
-		.identity = "",
-		.tls_cert = "",
-		.tls_key = "",
-		.tls_client_ca = "",
-		.scheduler_name = "",
-	};
+	for (size_t i = 0; i < ROWS; i++) {
+		if (rows[i].fallback != NULL && set_row(&rows[i], o, rows[i].fallback, err) < 0)
+			return err_prefix(err, ERR_INTERNAL, "--%s", rows[i].name);
+	}
+	return 0;
+}
+
+static int set_environment(struct ex_options *o, const char *(*getenv_fn)(const char *name),
+			   struct err *err)
+{
 	const char *value;
 	int rc;
 
 	for (size_t i = 0; i < ROWS; i++) {
-		if (rows[i].fallback != NULL && set_row(&rows[i], &o, rows[i].fallback, err) < 0)
-			return err_prefix(err, ERR_INTERNAL, "--%s", rows[i].name);
 		value = rows[i].env == NULL ? NULL
 			: getenv_fn != NULL ? getenv_fn(rows[i].env)
 					    : getenv(rows[i].env);
-		rc = value != NULL && value[0] != '\0' ? set_row(&rows[i], &o, value, err) : 0;
+		rc = value != NULL && value[0] != '\0' ? set_row(&rows[i], o, value, err) : 0;
 		if (rc < 0)
 			return err_prefix(err, rc, "%s", rows[i].env);
 	}
-	for (int i = 1; i < argc; i++) {
-		rc = parse_arg(argc, argv, &i, &o, err);
-		if (rc < 0)
-			return rc;
-	}
-	if (!o.help && !o.version) {
-		rc = check(&o, err);
-		if (rc < 0)
-			return rc;
-	}
-	*ret = o;
 	return 0;
+}
+
+static int set_arguments(struct ex_options *o, int argc, char *const *argv, struct err *err)
+{
+	int rc = 0;
+
+	for (int i = 1; i < argc && rc == 0; i++)
+		rc = parse_arg(argc, argv, &i, o, err);
+	return rc;
+}
+
+static int set_file(struct ex_options *o, const struct ex_options_file *f, struct err *err)
+{
+	for (size_t i = 0; i < f->count; i++) {
+		const struct row *r = row_find(f->names[i], strlen(f->names[i]));
+		int rc;
+
+		if (r == NULL || r->env == NULL || strcmp(r->name, "config") == 0)
+			return err_set(err, ERR_INVALID, "%s: %s: no such option for a file",
+				       o->config, f->names[i]);
+		rc = set_row(r, o, f->values[i], err);
+		if (rc < 0)
+			return err_prefix(err, rc, "%s: %s", o->config, r->name);
+	}
+	return 0;
+}
+
+/* Reads all places; file NULL: none. */
+static int set_all(struct ex_options *o, int argc, char *const *argv,
+		   const char *(*getenv_fn)(const char *name), struct ex_options_file *file,
+		   struct err *err)
+{
+	const char *path = o->config;
+	int rc;
+
+	*o = empty;
+	o->file = file;
+	rc = set_defaults(o, err);
+	o->config = path;
+	if (rc == 0 && file != NULL)
+		rc = set_file(o, file, err);
+	if (rc == 0)
+		rc = set_environment(o, getenv_fn, err);
+	return rc == 0 ? set_arguments(o, argc, argv, err) : rc;
+}
+
+void ex_options_fini(struct ex_options *o)
+{
+	ex_options_file_free(o->file);
+	o->file = NULL;
+}
+
+int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
+		     struct ex_options *ret, struct err *err)
+{
+	struct ex_options o = empty;
+	struct ex_options_file *file = NULL;
+	int rc;
+
+	rc = set_all(&o, argc, argv, getenv_fn, NULL, err);
+	if (rc == 0 && o.config[0] != '\0' && !o.help && !o.version) {
+		rc = ex_options_file_read(o.config, &file, err);
+		if (rc == 0)
+			rc = set_all(&o, argc, argv, getenv_fn, file, err);
+	}
+	if (rc == 0 && !o.help && !o.version)
+		rc = check(&o, err);
+	if (rc < 0)
+		ex_options_file_free(file);
+	else
+		*ret = o;
+	return rc;
+}
+
+static bool same(const struct row *r, const struct ex_options *a, const struct ex_options *b)
+{
+	const char *at_a = (const char *)a + r->offset, *at_b = (const char *)b + r->offset;
+	const char *text_a, *text_b;
+
+	if (r->kind == FLAG || r->kind == YES_NO)
+		return *(const bool *)at_a == *(const bool *)at_b;
+	if (r->kind != TEXT)
+		return memcmp(at_a, at_b, sizeof(int64_t)) == 0;
+	memcpy(&text_a, at_a, sizeof(text_a));
+	memcpy(&text_b, at_b, sizeof(text_b));
+	return strcmp(text_a, text_b) == 0;
+}
+
+void ex_options_compare(const struct ex_options *a, const struct ex_options *b,
+			void (*fn)(void *ctx, const char *name, bool live), void *ctx)
+{
+	for (size_t i = 0; i < ROWS; i++) {
+		if (!same(&rows[i], a, b))
+			fn(ctx, rows[i].name, rows[i].live);
+	}
 }
 
 /* Breaks text into lines of at most width columns, each but the first after indent blanks. */
@@ -385,7 +484,8 @@ void ex_options_help(struct buf *b)
 			buf_printf(b, "%31s[%s]\n", "", rows[i].fallback);
 	}
 	buf_puts(b, "\nEach option but --help and --version can be set in the environment too: "
-		    "--max-body as\nTESSERA_MAX_BODY. The command line wins.\n\npolicies:\n");
+		    "--max-body as\nTESSERA_MAX_BODY, and in the file of --config as `max-body: 1Mi`. The "
+		    "command line wins,\nthen the environment.\n\npolicies:\n");
 	for (size_t i = 0; (p = po_policy_at(i)) != NULL; i++)
 		buf_printf(b, "  %-12s %s\n", p->name, p->help);
 }

@@ -11,24 +11,35 @@
 
 #define EX_VERSION "0.1.0"
 
+struct ex_options_file;
+
 struct ex_options {
-	/* Strings belong to argv, the environment or the table. "" = not given. */
+	/* Strings belong to argv, the environment, the table or file. "" = not given. */
 	const char *cluster, *listen, *journal, *policy, *prefix, *ties, *log_level;
 	const char *kubeconfig, *context, *lease_namespace, *lease_name, *identity;
-	const char *tls_cert, *tls_key, *tls_client_ca, *scheduler_name;
+	const char *config, *tls_cert, *tls_key, *tls_client_ca, *scheduler_name;
 	int64_t threads, max_body, reserve_mib, clients_max, overcommit_permille;
 	int64_t popularity, seed, pods_cache, nomination_s, score_rest;
 	int64_t lease_s, renew_s, retry_s, bind_ms;
 	bool journal_sync, hami, cdi;
 	bool in_cluster, leader_elect, node_totals;
 	bool check_config, help, version;
+	struct ex_options_file *file; /* of --config; NULL: none */
 };
 
-/* Reads the command line over the environment (TESSERA_...) over the defaults. ERR_INVALID,
+/* Reads the command line over the environment (TESSERA_...) over the file of --config over the
+ * defaults. ERR_INVALID,
  * ERR_RANGE: the message names option and value; --help and --version are taken before anything is
  * checked. getenv_fn NULL: getenv. */
 int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
 		     struct ex_options *ret, struct err *err);
+
+void ex_options_fini(struct ex_options *o);
+
+/* After a reload: calls fn with the name of each option that differs, and whether it can be changed
+ * while serving. */
+void ex_options_compare(const struct ex_options *a, const struct ex_options *b,
+			void (*fn)(void *ctx, const char *name, bool live), void *ctx);
 
 /* The text of --help, and the table that OPTIONS.md holds. */
 void ex_options_help(struct buf *b);

@@ -44,7 +44,8 @@ static void start(struct fr_bid *b)
 
 		if (c->count > 0)
 			b->y[d] = (int64_t)(((__int128)(b->w->weights[d] * fr_bid_class_gpu(b, c))
-					     << 40) / b->arrivals);
+					     << 40) /
+					    b->arrivals);
 		b->y_mean[d] = b->y[d];
 	}
 	b->y_cpu = (int64_t)((((__int128)b->cpu_only_sum * b->rho / b->arrivals) << 16) / 10);

@@ -16,7 +16,7 @@
 #define FR_BID_STRIDE 16 /* of vectors over the grid */
 #define FR_BID_R 100     /* remainders of a device are counted in 1/100 */
 #define FR_BID_F ST_GPUS_MAX
-#define FR_BID_MODES 2   /* time-slicing, sm-sharing */
+#define FR_BID_MODES 2 /* time-slicing, sm-sharing */
 /* Bounds far beyond what there is, so that no product leaves its type. */
 #define FR_BID_CPU_MAX (INT64_C(1) << 27)       /* CPU milli of a node */
 #define FR_BID_CLASS_CPU_MAX (INT64_C(1) << 20) /* of a task */
@@ -48,9 +48,9 @@ struct fr_bid_tables {
 	int32_t m_cpu[FR_BID_F + 1][FR_BID_STRIDE];
 	uint32_t one[3][FR_BID_STRIDE]; /* share of an idle device: whole, by mode; 16 bits */
 	uint32_t split[FR_BID_F + 1][FR_BID_F + 1][FR_BID_STRIDE]; /* f, q: 16 bits */
-	int32_t *bid;      /* [run][FR_BID_STRIDE]: value of one task of the run */
-	int32_t *bid_cpu;  /* CPU milli of it */
-	uint32_t *weight;  /* [class][FR_BID_STRIDE]: share of its run, 30 bits */
+	int32_t *bid;     /* [run][FR_BID_STRIDE]: value of one task of the run */
+	int32_t *bid_cpu; /* CPU milli of it */
+	uint32_t *weight; /* [class][FR_BID_STRIDE]: share of its run, 30 bits */
 };
 
 struct fr_bid_prices {
@@ -66,17 +66,17 @@ struct fr_bid_demand {
 
 struct fr_bid {
 	const struct fr_workload *w;
-	int64_t unit_mib;               /* of a typical device: what amounts are a part of */
+	int64_t unit_mib; /* of a typical device: what amounts are a part of */
 	struct fr_fixed fixed;
 	struct fr_soft soft, soft_idle; /* temperatures be and be2 */
 	int64_t arrivals;               /* sum of all counts */
 	int64_t cpu_only_sum;           /* CPU milli of classes without GPU, by count */
-	int64_t rho;                    /* GPU milli / CPU milli of the GPU classes, as a CPU price */
-	int64_t gpu_mean;               /* gbar, 40 bits */
-	int64_t *y, *y_mean;            /* per class */
+	int64_t rho;         /* GPU milli / CPU milli of the GPU classes, as a CPU price */
+	int64_t gpu_mean;    /* gbar, 40 bits */
+	int64_t *y, *y_mean; /* per class */
 	int64_t y_cpu, y_cpu_mean;
-	int64_t *coverage;              /* per class, 16 bits: scratch of a step */
-	int64_t cpu_spare;              /* likewise, CPU milli */
+	int64_t *coverage; /* per class, 16 bits: scratch of a step */
+	int64_t cpu_spare; /* likewise, CPU milli */
 	uint32_t steps;
 
 	uint32_t group_count, group_cap;
@@ -88,7 +88,7 @@ struct fr_bid {
 
 /* What the step needs of a node. */
 struct fr_bid_node {
-	uint32_t group;      /* of its first GPU that is not in MIG mode */
+	uint32_t group; /* of its first GPU that is not in MIG mode */
 	uint32_t idle, part_count;
 	int64_t cpu_left;
 	struct {

@@ -6,11 +6,11 @@
 #include "fragmentation/bid.h"
 
 #define START_STEPS 1500
-#define ETA_MILLI 30     /* step size, 1/1000 */
-#define MEAN_MILLI 20    /* weight of a step in the average */
+#define ETA_MILLI 30  /* step size, 1/1000 */
+#define MEAN_MILLI 20 /* weight of a step in the average */
 #define MEAN_START_MILLI 10
-#define CAP_PERCENT 125  /* upper bound of a price, of the class's GPU milli */
-#define FLOOR_E7 1       /* lower bound, 1e-7 of the same */
+#define CAP_PERCENT 125 /* upper bound of a price, of the class's GPU milli */
+#define FLOOR_E7 1      /* lower bound, 1e-7 of the same */
 #define ONE16 65536
 
 void fr_bid_step_begin(struct fr_bid *b)
@@ -48,8 +48,7 @@ static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
 		value[j] = fr_bid_cpu_value(&b->step_prices, j, n->cpu_left) +
 			   b->step[n->group].m[n->idle][j];
 	for (uint32_t i = 0; i < n->part_count; i++) {
-		const int32_t *k =
-			b->step[n->part[i].group].k[n->part[i].mode][n->part[i].r];
+		const int32_t *k = b->step[n->part[i].group].k[n->part[i].mode][n->part[i].r];
 
 		for (int j = 0; j < FR_BID_J; j++)
 			value[j] += k[j];
@@ -101,7 +100,8 @@ static void run_cover(struct fr_bid *b, uint32_t group, uint32_t run, int j, int
 	for (uint32_t i = g->begin[run]; i < g->begin[run + 1]; i++) {
 		uint32_t d = g->order[i];
 		int64_t c = (int64_t)(((__int128)count *
-				       t->weight[(size_t)d * FR_BID_STRIDE + (size_t)j]) >> 30);
+				       t->weight[(size_t)d * FR_BID_STRIDE + (size_t)j]) >>
+				      30);
 
 		b->coverage[d] += per_device ? c / b->w->classes[d].count : c;
 	}
@@ -228,9 +228,9 @@ static void update(struct fr_bid *b, __int128 h)
 	for (uint32_t d = 0; d < b->w->count; d++) {
 		if (!sellable(b, d))
 			continue;
-		b->y[d] = descend(b->y[d],
-				  excess((__int128)b->coverage[d] * b->arrivals / b->w->weights[d], h),
-				  eta);
+		b->y[d] = descend(
+			b->y[d],
+			excess((__int128)b->coverage[d] * b->arrivals / b->w->weights[d], h), eta);
 		b->y[d] = clip(b->y[d], ((__int128)class_milli_sum(b, d) << 40) / b->arrivals);
 	}
 	if (b->cpu_only_sum > 0) {
@@ -258,7 +258,8 @@ void fr_bid_step_end(struct fr_bid *b)
 	for (uint32_t d = 0; d < b->w->count; d++) {
 		if (!sellable(b, d))
 			continue;
-		num += (__int128)b->y[d] * ((__int128)b->coverage[d] * b->arrivals / b->w->weights[d]);
+		num += (__int128)b->y[d] *
+		       ((__int128)b->coverage[d] * b->arrivals / b->w->weights[d]);
 		den += b->y[d];
 	}
 	if (b->cpu_only_sum > 0) {

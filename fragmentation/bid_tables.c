@@ -28,7 +28,8 @@ void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
 		pi = arith_min(pi, FR_BID_VALUE_MAX);
 		for (int j = 0; j < FR_BID_J; j++)
 			net[j] = (int32_t)arith_max(
-				pi - fr_bid_cpu_value(ret, j, fr_bid_class_cpu(&b->w->classes[d])), NEVER);
+				pi - fr_bid_cpu_value(ret, j, fr_bid_class_cpu(&b->w->classes[d])),
+				NEVER);
 	}
 }
 
@@ -80,11 +81,13 @@ static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 			continue;
 		for (uint32_t i = 0; i < n; i++) {
 			const struct fr_class *c = &b->w->classes[cls[i]];
-			uint64_t w = n == 1 ? 1u << 30 : ((exps[i] >> 20) << 30) / ((sum >> 20) + 1);
+			uint64_t w =
+				n == 1 ? 1u << 30 : ((exps[i] >> 20) << 30) / ((sum >> 20) + 1);
 
 			t->weight[cls[i] * FR_BID_STRIDE + j] = (uint32_t)w;
-			cpu += (int64_t)w * (per_device && c->count > 1 ? fr_bid_class_cpu(c) / c->count
-									: fr_bid_class_cpu(c));
+			cpu += (int64_t)w * (per_device && c->count > 1
+						     ? fr_bid_class_cpu(c) / c->count
+						     : fr_bid_class_cpu(c));
 		}
 		t->bid_cpu[run * FR_BID_STRIDE + j] = (int32_t)(cpu >> 30);
 	}
@@ -131,8 +134,8 @@ static void knapsack(const struct fr_bid_group *g, int mode, struct fr_bid_table
 		if (r == FR_BID_R || next == g->run_count - g->device_runs ||
 		    g->run_mode[next] != mode || g->run_size[next] != r)
 			continue;
-		if (improve(t->bid + (size_t)next * FR_BID_STRIDE, t->k[mode][0], (int32_t)next, best,
-			    pick))
+		if (improve(t->bid + (size_t)next * FR_BID_STRIDE, t->k[mode][0], (int32_t)next,
+			    best, pick))
 			active[active_count++] = next;
 		next++;
 	}

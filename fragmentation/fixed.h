@@ -28,7 +28,8 @@ static inline int32_t fr_log2(const struct fr_fixed *f, uint64_t v)
 	int e = 63 - __builtin_clzll(v);
 	uint64_t m = e >= 24 ? v >> (e - 24) : v << (24 - e); /* [2^24, 2^25) */
 	uint32_t i = (uint32_t)(m >> 16) & 0xff, rest = (uint32_t)m & 0xffff;
-	uint32_t l = f->log2[i] + (uint32_t)(((uint64_t)(f->log2[i + 1] - f->log2[i]) * rest) >> 16);
+	uint32_t l =
+		f->log2[i] + (uint32_t)(((uint64_t)(f->log2[i + 1] - f->log2[i]) * rest) >> 16);
 
 	return (e << 16) + (int32_t)(l >> 8);
 }

@@ -148,8 +148,8 @@ static int64_t eval_fgd(const struct fr_measure *m, struct sums s, int32_t r, in
 	return n;
 }
 
-static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, struct sums s, int32_t r,
-		       int64_t cpu)
+static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, struct sums s,
+		       int32_t r, int64_t cpu)
 {
 	const struct fr_workload *w = m->w;
 	bool relaxed = cpu >= m->cpu_relaxed;
@@ -346,8 +346,8 @@ int64_t fr_measure_idle_total(const struct fr_measure *m)
 struct fr_gpu fr_gpu_load(const struct fr_measure *m, uint32_t node, unsigned gpu_idx)
 {
 	const struct fr_node *nd = &m->nodes[node];
-	struct fr_gpu g = gpu_state(m, &st_cluster_node(m->cluster, node)->gpus[gpu_idx],
-				    nd->types[gpu_idx]);
+	struct fr_gpu g =
+		gpu_state(m, &st_cluster_node(m->cluster, node)->gpus[gpu_idx], nd->types[gpu_idx]);
 
 	g.row = nd->rows[gpu_idx];
 	return g;

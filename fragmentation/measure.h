@@ -46,11 +46,11 @@ struct fr_gpu {
 	int32_t free_mib;
 	int32_t compute_left_nano;
 	int32_t clients_left;
-	uint16_t type;       /* (product, allocatable, geometry), known to the measure */
+	uint16_t type; /* (product, allocatable, geometry), known to the measure */
 	uint8_t mode;
-	bool usable;         /* not taken by others */
+	bool usable; /* not taken by others */
 	uint64_t mig_placed;
-	uint32_t row;        /* set by fr_gpu_*(): what this state is worth to each class; 0 where
+	uint32_t row; /* set by fr_gpu_*(): what this state is worth to each class; 0 where
 			      * memory was short, or the GPU is taken */
 };
 

@@ -6,9 +6,9 @@
 #include "fragmentation/measure_internal.h"
 
 /* Milli of a device, charged on top of the lost value: they break ties towards consolidation. */
-#define E_LEFT 15     /* times the share of the GPU that is left after a share is placed */
-#define E_OPEN 10     /* for opening an idle GPU */
-#define E_DEVICES 4   /* for each group of 8 idle GPUs broken; half for 4, a quarter for 2 */
+#define E_LEFT 15   /* times the share of the GPU that is left after a share is placed */
+#define E_OPEN 10   /* for opening an idle GPU */
+#define E_DEVICES 4 /* for each group of 8 idle GPUs broken; half for 4, a quarter for 2 */
 #define QUANTUM 6
 #define ONE (1 << FR_PRICE_BITS)
 
@@ -22,8 +22,8 @@ void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 
 	row[ROW_GROUP] = t->bid_group;
 	row[ROW_KIND] = FR_BID_NONE;
-	row[ROW_MILLI] = key->free_mib > 0 ? (int32_t)((int64_t)key->free_mib * 1000 / t->alloc_mib)
-					   : 0;
+	row[ROW_MILLI] =
+		key->free_mib > 0 ? (int32_t)((int64_t)key->free_mib * 1000 / t->alloc_mib) : 0;
 	if (key->mode == ST_MODE_FREE) {
 		row[ROW_KIND] = FR_BID_IDLE;
 	} else if (key->mode == ST_MODE_TIME_SLICING || key->mode == ST_MODE_SM_SHARING) {
@@ -49,12 +49,14 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 		if (!tc->accepted || c->kind == ST_KIND_MIG ||
 		    (c->kind == ST_KIND_SHARE && t->alloc_mib == 0))
 			continue;
-		size[m->index[i]] = (uint8_t)(
-			c->kind == ST_KIND_WHOLE
-				? FR_BID_R
-				: arith_min(arith_max(arith_mul_div_ceil(tc->d_mib, FR_BID_R,
-									 t->alloc_mib), 1),
-					    FR_BID_R));
+		size[m->index[i]] =
+			(uint8_t)(c->kind == ST_KIND_WHOLE
+					  ? FR_BID_R
+					  : arith_min(arith_max(arith_mul_div_ceil(tc->d_mib,
+										   FR_BID_R,
+										   t->alloc_mib),
+								1),
+						      FR_BID_R));
 	}
 	group = fr_bid_group_find(m->bid, size);
 	if (group < 0)
@@ -132,8 +134,8 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 
 static int64_t device_groups(uint32_t idle)
 {
-	return (4 * (int64_t)(idle / 8) + 2 * (int64_t)(idle / 4) + (int64_t)(idle / 2)) * E_DEVICES *
-	       ONE / 4;
+	return (4 * (int64_t)(idle / 8) + 2 * (int64_t)(idle / 4) + (int64_t)(idle / 2)) *
+	       E_DEVICES * ONE / 4;
 }
 
 int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,

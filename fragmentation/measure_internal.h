@@ -7,7 +7,7 @@
 
 #define FR_ROWS_LIMIT (1u << 16) /* distinct GPU states remembered before starting over ... */
 #define FR_ROWS_BYTES (1u << 25) /* ... fewer where their rows would take more than this */
-#define FR_CPU_EXACT (1 << 23) /* CPU milli below which the reciprocal division is exact */
+#define FR_CPU_EXACT (1 << 23)   /* CPU milli below which the reciprocal division is exact */
 #define FR_UNCAPPED INT32_MAX
 
 /* What one GPU state is worth to each class; three arrays of `stride` int32. */
@@ -55,7 +55,7 @@ struct fr_node {
 	uint32_t bid_group; /* BID only: of the first GPU that is not in MIG mode */
 	uint8_t gpu_count;
 	int64_t n;
-	int32_t *sums;    /* fill, unfit, fit: 3 * stride; BID: values over the price grid */
+	int32_t *sums; /* fill, unfit, fit: 3 * stride; BID: values over the price grid */
 	uint32_t rows[ST_GPUS_MAX];
 	uint16_t types[ST_GPUS_MAX];
 };
@@ -64,11 +64,11 @@ struct fr_measure {
 	const struct st_cluster *cluster;
 	enum fr_kind kind;
 	struct fr_workload *w;
-	int64_t scale;       /* what N is divided by to give milli: K or 4 K */
+	int64_t scale; /* what N is divided by to give milli: K or 4 K */
 	int64_t thresholds[100];
-	struct fr_bid *bid;  /* BID only */
-	bool uses_compute;   /* some class asks for a compute share */
-	int64_t cpu_only;    /* weight of the classes without GPU: they always count all of R */
+	struct fr_bid *bid; /* BID only */
+	bool uses_compute;  /* some class asks for a compute share */
+	int64_t cpu_only;   /* weight of the classes without GPU: they always count all of R */
 
 	/* GPU classes, those of one device first. index[i] is the class in the workload. */
 	uint32_t class_count, single_count, stride;

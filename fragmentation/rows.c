@@ -49,8 +49,8 @@ static void type_class_fill(const struct fr_class *c, const struct fr_type *t, c
 		if (ret->profile < 0)
 			ret->accepted = false;
 		else
-			ret->d_milli = t->mig->profiles[ret->profile].units * 1000 /
-				       t->mig->units_total;
+			ret->d_milli =
+				t->mig->profiles[ret->profile].units * 1000 / t->mig->units_total;
 		break;
 	}
 	need = (int64_t)ret->d_milli * c->count;
@@ -83,15 +83,15 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 		const struct fr_class *c = &m->w->classes[m->index[i]];
 		struct fr_type_class *tc = &t->classes[i];
 
-		type_class_fill(c, t, product == STRPOOL_NONE ? NULL : strpool_str(products, product),
-				tc);
+		type_class_fill(
+			c, t, product == STRPOOL_NONE ? NULL : strpool_str(products, product), tc);
 		if (c->kind == ST_KIND_SHARE && tc->d_mib < d_min)
 			d_min = tc->d_mib;
 		/* Enough CPU for more tasks than 16 whole devices can hold of this class. */
 		if (tc->d_milli > 0)
-			m->cpu_relaxed = arith_max(
-				m->cpu_relaxed,
-				c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
+			m->cpu_relaxed =
+				arith_max(m->cpu_relaxed,
+					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = t->alloc_mib / d_min + 1;
 	if (m->bid && fr_bid_type_init(m, t) < 0) {
@@ -163,9 +163,9 @@ static void row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 		fill[i] = tasks * tc->d_milli;
 		fit[i] = c->kind == ST_KIND_MIG ? tasks : tasks > 0;
 		/* A MIG layout can strand part of a GPU that still fits one instance. */
-		unfit[i] = tasks == 0                 ? r
+		unfit[i] = tasks == 0               ? r
 			   : c->kind == ST_KIND_MIG ? (int32_t)arith_max(r - fill[i], 0)
-						      : 0;
+						    : 0;
 	}
 }
 
@@ -271,8 +271,7 @@ uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 	if (!g->usable)
 		return 0;
 	row_key_make(m, g, &key);
-	for (i = key_hash(&key) & m->slot_mask; m->row_slots[i];
-	     i = (i + 1) & m->slot_mask)
+	for (i = key_hash(&key) & m->slot_mask; m->row_slots[i]; i = (i + 1) & m->slot_mask)
 		if (memcmp(&m->row_keys[m->row_slots[i]], &key, sizeof(key)) == 0)
 			return m->row_slots[i];
 	if (m->row_count == m->row_cap && !rows_grow(m)) {
@@ -281,7 +280,8 @@ uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 	}
 	m->row_keys[m->row_count] = key;
 	row = m->rows + (size_t)m->row_count * 3 * m->stride;
-	memset(row, 0, 3 * m->stride * sizeof(*row)); /* what is behind the last class is summed up, too */
+	memset(row, 0,
+	       3 * m->stride * sizeof(*row)); /* what is behind the last class is summed up, too */
 	if (m->bid)
 		fr_bid_row_fill(m, &key, row);
 	else

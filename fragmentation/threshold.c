@@ -4,6 +4,7 @@
 #include "fragmentation/measure_internal.h"
 
 /* floor(T_k * 10^15) for k = 1..49; T_50 = 0 and T_(100-k) = -T_k. */
+/* clang-format off */
 static const int64_t ln_e15[50] = {
 	0,
 	4595119850134589926, 3891820298110626610, 3476098689835273130, 3178053830347945619,
@@ -20,6 +21,7 @@ static const int64_t ln_e15[50] = {
 	200670695462151161,  160342650075179383,  120144311842063247,  80042707673536425,
 	40005334613699161,
 };
+/* clang-format on */
 
 int64_t fr_threshold(int64_t total, int k)
 {

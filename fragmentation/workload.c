@@ -91,8 +91,7 @@ void fr_counts_free(struct fr_counts *c)
 
 	if (!c)
 		return;
-	HASH_ITER(hh, c->table, e, tmp)
-	{
+	HASH_ITER(hh, c->table, e, tmp) {
 		HASH_DEL(c->table, e);
 		free(e);
 	}
@@ -125,8 +124,7 @@ void fr_counts_halve(struct fr_counts *c)
 	struct entry *e, *tmp;
 
 	c->total = 0;
-	HASH_ITER(hh, c->table, e, tmp)
-	{
+	HASH_ITER(hh, c->table, e, tmp) {
 		e->count /= 2;
 		c->total += e->count;
 		if (e->count > 0)
@@ -186,8 +184,14 @@ static struct fr_workload *workload_builtin(void)
 {
 	static const struct fr_class mix[] = {
 		{.cpu_milli = 8000, .kind = ST_KIND_WHOLE, .count = 1},
-		{.cpu_milli = 4000, .mode = ST_MODE_TIME_SLICING, .count = 1, .size_nano = 500000000},
-		{.cpu_milli = 2000, .mode = ST_MODE_TIME_SLICING, .count = 1, .size_nano = 250000000},
+		{.cpu_milli = 4000,
+		 .mode = ST_MODE_TIME_SLICING,
+		 .count = 1,
+		 .size_nano = 500000000},
+		{.cpu_milli = 2000,
+		 .mode = ST_MODE_TIME_SLICING,
+		 .count = 1,
+		 .size_nano = 250000000},
 		{.cpu_milli = 64000, .kind = ST_KIND_WHOLE, .count = 8},
 	};
 	static const int64_t weights[] = {8, 4, 3, 1};
@@ -259,8 +263,7 @@ struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_
 	sorted = calloc(HASH_COUNT(c->table) + 1, sizeof(struct entry *));
 	if (!sorted)
 		return NULL;
-	HASH_ITER(hh, c->table, e, tmp)
-	{
+	HASH_ITER(hh, c->table, e, tmp) {
 		if (e->count <= 0 || (gpu_only && e->cls.count == 0))
 			continue;
 		sorted[n++] = e;

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "state/request.h"
 
-#define FR_CLASSES_MAX 512          /* kept classes of one workload */
+#define FR_CLASSES_MAX 512            /* kept classes of one workload */
 #define FR_WEIGHT_TOTAL_MAX (1 << 20) /* K: weights are scaled down to stay below */
 
 /* The key of a class. Host memory is not part of it. Fields that do not apply are 0; there is no
@@ -55,8 +55,8 @@ size_t fr_counts_classes(const struct fr_counts *c);
  * all descending. */
 struct fr_workload {
 	size_t count;
-	int64_t total;       /* K: sum of the kept weights */
-	int64_t gpu_sum;     /* G: GPU milli of all classes with GPU, by count (for rho = G / C) ... */
+	int64_t total;   /* K: sum of the kept weights */
+	int64_t gpu_sum; /* G: GPU milli of all classes with GPU, by count (for rho = G / C) ... */
 	int64_t gpu_mib_sum; /* ... without those sized in MiB: their MiB, for each type of GPU to
 			      * convert */
 	int64_t cpu_sum;     /* C: CPU milli of the same; >= 1 */

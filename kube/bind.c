@@ -188,8 +188,11 @@ int ku_bind_send(struct ku_client *c, const struct ku_bind *b, ku_bind_fn fn, vo
 		.method = "POST", .deadline_ms = deadline_ms, .on_done = on_bind_done};
 	struct buf body = BUF_INIT, path = BUF_INIT;
 	struct bind_call *call = calloc(1, sizeof(*call));
-	int r = call != NULL ? ku_bind_body(b, &body, err) : nomem(err);
+	int r;
 
+	if (call == NULL)
+		return nomem(err);
+	r = ku_bind_body(b, &body, err);
 	if (r == 0) {
 		*call = (struct bind_call){.fn = fn, .ctx = ctx};
 		/* Sent at the deadline at the latest, then the server's time, and a second for clocks. */
@@ -204,9 +207,9 @@ int ku_bind_send(struct ku_client *c, const struct ku_bind *b, ku_bind_fn fn, vo
 	}
 	buf_fini(&body);
 	buf_fini(&path);
-	if (r < 0)
+	if (r != 0)
 		free(call);
-	return r;
+	return r; /* NOLINT(clang-analyzer-unix.Malloc): the request has it now */
 }
 
 /* ---- reading ---- */
@@ -277,7 +280,7 @@ int ku_pod_get(struct ku_client *c, const char *ns, const char *name, const char
 	rq.ctx = call;
 	r = rq.path != NULL ? ku_client_send(c, &rq, err) : nomem(err);
 	buf_fini(&path);
-	if (r < 0)
+	if (r != 0)
 		free(call);
-	return r;
+	return r; /* NOLINT(clang-analyzer-unix.Malloc): the request has it now */
 }

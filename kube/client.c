@@ -227,10 +227,12 @@ static int init(struct ku_client *c, const struct ku_client_options *o, struct e
 {
 	unsigned connections = o->connections != 0 ? o->connections : CONNECTIONS_DEFAULT;
 	int64_t token_ms = o->token_ms != 0 ? o->token_ms : TOKEN_MS_DEFAULT;
-	int r = ku_transport_init(&c->transport, o->config, o->user_agent, o->http1, err);
+	int r = ku_transport_init(&c->transport, o->config, o->user_agent, o->http1,
+				  connections < 4 ? 4 : connections, err);
 
 	if (r < 0)
 		return r;
+	c->widened = c->transport.http1;
 	c->clock = o->clock != NULL ? *o->clock : ku_clock_real;
 	c->log = o->log;
 	c->token_us = token_ms * 1000;
@@ -244,7 +246,7 @@ static int init(struct ku_client *c, const struct ku_client_options *o, struct e
 		if (c->token.text == NULL)
 			return err_set(err, ERR_NOMEM, "no memory for the API client");
 	}
-	c->multi = ku_transport_multi(connections < 4 ? 4 : connections);
+	c->multi = ku_transport_multi(&c->transport);
 	c->idle[0] = ku_transport_easy(&c->transport); /* shows that the options are good */
 	c->idle_count = c->idle[0] != NULL;
 	if (c->multi == NULL || c->idle_count == 0)

@@ -67,6 +67,7 @@ int ku_call_make(struct ku_client *c, const struct ku_request *r, struct ku_call
 
 /* ---- libcurl's callbacks ---- */
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): curl gives the type */
 static int about_to_send(void *ctx, char *peer, char *own, int peer_port, int own_port)
 {
 	struct ku_call *call = ctx;
@@ -154,14 +155,22 @@ static void free_headers(struct ku_call *call)
 	call->headers = NULL;
 }
 
-static CURL *take_handle(struct ku_client *c)
+/* Streams have handles of their own: libcurl lets the size of the buffer be set on a new one only. */
+static CURL *take_handle(struct ku_client *c, bool stream)
 {
-	return c->idle_count > 0 ? c->idle[--c->idle_count] : ku_transport_easy(&c->transport);
+	CURL *h;
+
+	if (!stream && c->idle_count > 0)
+		return c->idle[--c->idle_count];
+	h = ku_transport_easy(&c->transport);
+	if (h != NULL && stream)
+		curl_easy_setopt(h, CURLOPT_BUFFERSIZE, STREAM_BUFFER);
+	return h;
 }
 
-static void give_handle(struct ku_client *c, CURL *h)
+static void give_handle(struct ku_client *c, CURL *h, bool stream)
 {
-	if (c->idle_count < sizeof(c->idle) / sizeof(c->idle[0]))
+	if (!stream && c->idle_count < sizeof(c->idle) / sizeof(c->idle[0]))
 		c->idle[c->idle_count++] = h;
 	else
 		curl_easy_cleanup(h);
@@ -184,7 +193,6 @@ static bool set_method(CURL *h, const struct ku_request *r)
 static bool set_up(struct ku_call *call)
 {
 	CURL *h = call->easy;
-	long buffer = call->r.on_data != NULL ? STREAM_BUFFER : 16384L;
 	char *url;
 	bool ok;
 
@@ -199,8 +207,7 @@ static bool set_up(struct ku_call *call)
 	       curl_easy_setopt(h, CURLOPT_PREREQDATA, call) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_WRITEDATA, call) == CURLE_OK &&
-	       curl_easy_setopt(h, CURLOPT_ERRORBUFFER, call->fault) == CURLE_OK &&
-	       curl_easy_setopt(h, CURLOPT_BUFFERSIZE, buffer) == CURLE_OK;
+	       curl_easy_setopt(h, CURLOPT_ERRORBUFFER, call->fault) == CURLE_OK;
 }
 
 /* Takes the handle out of libcurl's hands; nothing of the call is referred to afterwards. */
@@ -216,7 +223,7 @@ static void release_handle(struct ku_call *call)
 	curl_easy_setopt(h, CURLOPT_HTTPHEADER, NULL);
 	curl_easy_setopt(h, CURLOPT_POSTFIELDS, NULL);
 	free_headers(call);
-	give_handle(call->client, h);
+	give_handle(call->client, h, call->r.on_data != NULL);
 }
 
 static void read_old_token(struct ku_client *c)
@@ -245,7 +252,7 @@ void ku_call_start(struct ku_call *call)
 	call->sent_us = -1;
 	call->too_large = call->no_memory = call->stopped = false;
 	call->fault[0] = '\0';
-	call->easy = take_handle(c);
+	call->easy = take_handle(c, call->r.on_data != NULL);
 	if (call->tries++ > 0) {
 		pthread_mutex_lock(&c->lock);
 		c->stats.retries++;
@@ -464,11 +471,26 @@ static bool worth_repeating(const struct ku_call *call, enum ku_reply_kind kind)
 	       (kind == KU_REPLY_HTTP && (call->status == 429 || call->status >= 500));
 }
 
+/* One answer by HTTP/1.1 says that there is no multiplexing to rely on. */
+static void look_at_version(struct ku_call *call)
+{
+	struct ku_client *c = call->client;
+	long version = 0;
+
+	if (c->widened ||
+	    curl_easy_getinfo(call->easy, CURLINFO_HTTP_VERSION, &version) != CURLE_OK ||
+	    version != CURL_HTTP_VERSION_1_1)
+		return;
+	c->widened = true;
+	ku_transport_widen(&c->transport, c->multi);
+}
+
 void ku_call_finished(struct ku_call *call, CURLcode code)
 {
 	enum ku_reply_kind kind = KU_REPLY_FAILED;
 	long status = 0;
 
+	look_at_version(call);
 	if (curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK)
 		call->status = (int)status;
 	if (code == CURLE_OK)
@@ -503,10 +525,10 @@ void ku_call_link(struct ku_client *c, struct ku_call *call)
 int ku_call_new(struct ku_client *c, const struct ku_request *r, struct ku_call **ret,
 		struct err *err)
 {
-	struct ku_call *call;
+	struct ku_call *call = NULL;
 	int res = ku_call_make(c, r, &call, err);
 
-	if (res < 0)
+	if (call == NULL)
 		return res;
 	pthread_mutex_lock(&c->lock);
 	c->stats.requests++;

@@ -87,8 +87,9 @@ struct ku_client {
 	struct rng rng;
 	struct ku_call *calls; /* all that were taken from incoming */
 	struct ku_timer *timers;
+	bool widened; /* all connections may be opened: no HTTP/2 */
 	struct ku_token token;
-	CURL *idle[64];
+	CURL *idle[512]; /* for requests that are no streams */
 	unsigned idle_count;
 };
 

@@ -51,6 +51,7 @@ static int get(struct doc *d, yaml_node_t *map, const char *path, const char *na
 	yaml_node_t *found = NULL;
 	char field[FIELD_CAP];
 
+	*ret = NULL;
 	for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
 	     p++) {
 		yaml_node_t *key = yaml_document_get_node(&d->tree, p->key);
@@ -135,7 +136,7 @@ static int find_named(struct doc *d, yaml_node_t *root, const char *list, const 
 		      const char *name, yaml_node_t **ret, char ret_path[FIELD_CAP],
 		      struct err *err)
 {
-	yaml_node_t *seq, *found = NULL;
+	yaml_node_t *seq = NULL, *found = NULL;
 	int r = get_typed(d, root, "", list, YAML_SEQUENCE_NODE, &seq, err);
 
 	if (r < 0)
@@ -144,7 +145,7 @@ static int find_named(struct doc *d, yaml_node_t *root, const char *list, const 
 	     seq != NULL && i < seq->data.sequence.items.top; i++) {
 		yaml_node_t *entry = yaml_document_get_node(&d->tree, *i);
 		char path[FIELD_CAP];
-		const char *has;
+		const char *has = NULL;
 
 		snprintf(path, sizeof(path), "%s[%td]", list, i - seq->data.sequence.items.start);
 		if (entry->type != YAML_MAPPING_NODE)
@@ -175,7 +176,7 @@ static int get_pem(struct doc *d, yaml_node_t *map, const char *path, const char
 		   struct ku_pem *ret, struct err *err)
 {
 	char data_name[64], field[FIELD_CAP];
-	const char *data, *file;
+	const char *data = NULL, *file = NULL;
 	int r;
 
 	snprintf(data_name, sizeof(data_name), "%s-data", name);
@@ -231,7 +232,7 @@ static int refuse_plugins(struct doc *d, yaml_node_t *map, const char *path, str
 	};
 
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-		yaml_node_t *n;
+		yaml_node_t *n = NULL;
 		char field[FIELD_CAP];
 		int r = get(d, map, path, refused[i].name, &n, err);
 
@@ -248,7 +249,7 @@ static int refuse_plugins(struct doc *d, yaml_node_t *map, const char *path, str
 static int read_token(struct doc *d, yaml_node_t *map, const char *path, struct ku_config *c,
 		      struct err *err)
 {
-	const char *token, *file;
+	const char *token = NULL, *file = NULL;
 	char field[FIELD_CAP];
 	int r = get_string(d, map, path, "token", &token, err);
 
@@ -290,8 +291,8 @@ static int read_context(struct doc *d, yaml_node_t *root, const char *name, stru
 			struct err *err)
 {
 	char path[FIELD_CAP], cluster_path[FIELD_CAP], user_path[FIELD_CAP] = "users";
-	yaml_node_t *context, *cluster_map, *user_map;
-	const char *cluster, *user;
+	yaml_node_t *context = NULL, *cluster_map = NULL, *user_map = NULL;
+	const char *cluster = NULL, *user = NULL;
 	int r = find_named(d, root, "contexts", "context", name, &context, path, err);
 
 	if (r == 0)

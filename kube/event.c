@@ -63,7 +63,7 @@ static char *join_key(const struct ku_event *ev)
 
 static void drop_entry(struct ku_events *e, struct entry *n)
 {
-	HASH_DEL(e->entries, n);
+	HASH_DEL(e->entries, n); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
 	free(n->key);
 	free(n);
 }

@@ -106,6 +106,7 @@ static bool set_spec(struct ku_lease *l, cJSON *obj, const struct ku_lease_recor
 		     bool acquire)
 {
 	int64_t wall = l->client->clock.wall_us(l->client->clock.ctx);
+	int64_t duration_s = (rec->duration_us + 999999) / 1000000;
 	cJSON *spec = cJSON_GetObjectItemCaseSensitive(obj, "spec");
 	char now[40];
 
@@ -116,8 +117,7 @@ static bool set_spec(struct ku_lease *l, cJSON *obj, const struct ku_lease_recor
 	}
 	format_time(wall, now);
 	return set(spec, "holderIdentity", cJSON_CreateString(rec->holder)) &&
-	       set(spec, "leaseDurationSeconds",
-		   cJSON_CreateNumber((double)((rec->duration_us + 999999) / 1000000))) &&
+	       set(spec, "leaseDurationSeconds", cJSON_CreateNumber((double)duration_s)) &&
 	       set(spec, "leaseTransitions", cJSON_CreateNumber((double)rec->transitions)) &&
 	       set(spec, "renewTime", cJSON_CreateString(now)) &&
 	       (!acquire || set(spec, "acquireTime", cJSON_CreateString(now)));

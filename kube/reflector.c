@@ -131,7 +131,7 @@ void ku_reflector_get_stats(struct ku_reflector *r, struct ku_reflector_stats *r
 
 static void forget(struct ku_reflector *r, struct ku_known *k)
 {
-	HASH_DEL(r->known, k);
+	HASH_DEL(r->known, k); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
 	free(k);
 }
 
@@ -301,12 +301,13 @@ static void fill_defaults(struct ku_reflector_options *o)
 		o->watch_max_s = o->watch_min_s;
 }
 
-static bool own(const char **s)
+/* Puts a copy in the place of *s; NULL stays NULL. */
+static bool own(const char **s, char **ret)
 {
-	if (*s != NULL)
-		*s = strdup(*s);
-	else
+	if (*s == NULL)
 		return true;
+	*ret = strdup(*s);
+	*s = *ret;
 	return *s != NULL;
 }
 
@@ -321,9 +322,9 @@ static void fini(struct ku_reflector *r)
 	buf_fini(&r->token);
 	buf_fini(&r->next_token);
 	pthread_mutex_destroy(&r->lock);
-	free((void *)(uintptr_t)r->o.path);
-	free((void *)(uintptr_t)r->o.field_selector);
-	free((void *)(uintptr_t)r->o.label_selector);
+	free(r->path);
+	free(r->field_selector);
+	free(r->label_selector);
 	free(r);
 }
 
@@ -332,7 +333,8 @@ static int init(struct ku_reflector *r, struct err *err)
 	struct ku_reflector_options *o = &r->o;
 	int res;
 
-	if (!own(&o->path) || !own(&o->field_selector) || !own(&o->label_selector))
+	if (!own(&o->path, &r->path) || !own(&o->field_selector, &r->field_selector) ||
+	    !own(&o->label_selector, &r->label_selector))
 		return err_set(err, ERR_NOMEM, "no memory for a reflector");
 	fill_defaults(o);
 	r->quorum = o->consistent;

@@ -20,7 +20,8 @@ struct ku_known {
 
 struct ku_reflector {
 	struct ku_client *client;
-	struct ku_reflector_options o; /* strings owned, zeros replaced */
+	char *path, *field_selector, *label_selector; /* owned; o has them too */
+	struct ku_reflector_options o;                /* strings owned, zeros replaced */
 
 	/* of the client's thread */
 	struct ku_split list_split, watch_split;

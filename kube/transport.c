@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #define CONNECT_MS 10000L
+#define STREAMS_MAX 250L /* of a connection; the server's own limit counts too */
 #define KEEPALIVE_IDLE_S 15L
 #define KEEPALIVE_STEP_S 5L
 /* Data that the peer does not acknowledge for so long breaks the connection: what a half-open one
@@ -87,13 +88,14 @@ static int init(struct ku_transport *t, const struct ku_config *config, const ch
 }
 
 int ku_transport_init(struct ku_transport *t, const struct ku_config *config,
-		      const char *user_agent, bool http1, struct err *err)
+		      const char *user_agent, bool http1, unsigned connections, struct err *err)
 {
 	int r;
 
 	/* Without TLS nothing announces HTTP/2, and requests would wait for each other to find out. */
 	*t = (struct ku_transport){
 		.http1 = http1 || strncasecmp(config->server, "http://", 7) == 0,
+		.connections = connections,
 	};
 	r = init(t, config, user_agent, err);
 	if (r < 0)
@@ -111,19 +113,27 @@ void ku_transport_fini(struct ku_transport *t)
 	*t = (struct ku_transport){0};
 }
 
-CURLM *ku_transport_multi(unsigned connections)
+CURLM *ku_transport_multi(const struct ku_transport *t)
 {
+	unsigned most = !t->http1 && t->connections > KU_HTTP2_CONNECTIONS ? KU_HTTP2_CONNECTIONS
+									   : t->connections;
 	CURLM *m = curl_multi_init();
 
 	if (m == NULL)
 		return NULL;
-	if (curl_multi_setopt(m, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)connections) != CURLM_OK ||
-	    curl_multi_setopt(m, CURLMOPT_MAXCONNECTS, (long)connections) != CURLM_OK ||
+	if (curl_multi_setopt(m, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)most) != CURLM_OK ||
+	    curl_multi_setopt(m, CURLMOPT_MAXCONNECTS, (long)t->connections) != CURLM_OK ||
+	    curl_multi_setopt(m, CURLMOPT_MAX_CONCURRENT_STREAMS, STREAMS_MAX) != CURLM_OK ||
 	    curl_multi_setopt(m, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX) != CURLM_OK) {
 		curl_multi_cleanup(m);
 		return NULL;
 	}
 	return m;
+}
+
+void ku_transport_widen(const struct ku_transport *t, CURLM *m)
+{
+	curl_multi_setopt(m, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)t->connections);
 }
 
 static int tune_socket(void *ctx, curl_socket_t fd, curlsocktype purpose)

@@ -31,8 +31,7 @@ void po_placer_free(struct po_placer *p)
 
 	if (!p)
 		return;
-	HASH_ITER(hh, p->shapes, s, tmp)
-	{
+	HASH_ITER(hh, p->shapes, s, tmp) {
 		HASH_DEL(p->shapes, s);
 		po_shape_free(s);
 	}
@@ -54,9 +53,8 @@ const struct fr_workload *po_placer_workload(const struct po_placer *p)
 
 static struct fr_measure *measure_build(struct po_placer *p, enum fr_kind kind)
 {
-	struct fr_workload *w =
-		fr_workload_build(p->counts, kind == FR_BID ? 100 : p->opt.popularity_percent,
-				  kind == FR_CA);
+	struct fr_workload *w = fr_workload_build(
+		p->counts, kind == FR_BID ? 100 : p->opt.popularity_percent, kind == FR_CA);
 
 	return w ? fr_measure_new(p->cluster, kind, w) : NULL;
 }

@@ -16,12 +16,12 @@
 
 /* One row of the policy table. */
 struct po_policy {
-	const char *name;  /* "ca-fgd" */
-	const char *help;  /* one line */
+	const char *name; /* "ca-fgd" */
+	const char *help; /* one line */
 	bool uses_measure;
 	enum fr_kind measure;
 	enum bp_pick pick;
-	bool random;       /* score is drawn per (seed, decision number, node) */
+	bool random; /* score is drawn per (seed, decision number, node) */
 	/* Node score, higher is better, for a request that fits; NULL: the measure's score. */
 	int32_t (*score)(const struct st_cluster *c, const struct st_node *n,
 			 const struct st_request *req);
@@ -66,7 +66,7 @@ const struct fr_workload *po_placer_workload(const struct po_placer *p); /* NULL
  * the larger key wins; keys of different nodes differ. */
 struct po_answer {
 	enum bp_verdict verdict;
-	uint64_t key;   /* (score, rank) packed; 0 unless BP_OK */
+	uint64_t key; /* (score, rank) packed; 0 unless BP_OK */
 	int32_t score;
 };
 
@@ -88,7 +88,7 @@ enum bp_verdict po_placer_choose(struct po_placer *p, const struct st_request *r
 /* Fragmentation of the cluster as FGD defines it, for the workload learned, whatever the policy: F in
  * milli of a device = n / divisor. Brings all nodes up to date first. ERR_NOMEM. */
 struct po_fragmentation {
-	int64_t n;           /* sum over nodes */
+	int64_t n; /* sum over nodes */
 	int64_t divisor;
 	int64_t idle_milli;
 };

@@ -31,10 +31,10 @@ struct po_shape {
 	uint64_t log_pos;    /* changes of the cluster taken in so far */
 	uint64_t tick;       /* of the last ask */
 	uint64_t decision_no;
-	bool unfinished;     /* memory was short in the last refresh */
-	uint32_t leaves;     /* capacity, a power of two */
-	uint64_t *tree;      /* tree[1] is the root, tree[leaves + id] the node's leaf */
-	uint32_t *versions;  /* of each node, as of its leaf */
+	bool unfinished;    /* memory was short in the last refresh */
+	uint32_t leaves;    /* capacity, a power of two */
+	uint64_t *tree;     /* tree[1] is the root, tree[leaves + id] the node's leaf */
+	uint32_t *versions; /* of each node, as of its leaf */
 };
 
 struct po_placer {
@@ -49,7 +49,7 @@ struct po_placer {
 	int64_t learned; /* since the last rebuild */
 	uint64_t arrivals;
 	uint32_t price_steps; /* since the last publication */
-	bool priced;     /* the search at the start was run for this workload */
+	bool priced;          /* the search at the start was run for this workload */
 	struct po_shape *shapes;
 	uint64_t tick;
 	struct st_decision scratch;

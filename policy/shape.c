@@ -132,8 +132,8 @@ int po_shape_refresh(struct po_shape *s)
 	const struct st_cluster *c = s->placer->cluster;
 	uint64_t end = st_cluster_log_end(c);
 	uint32_t count = st_cluster_node_count(c);
-	bool all = s->unfinished || s->log_pos < st_cluster_log_begin(c) ||
-		   end - s->log_pos > count;
+	bool all =
+		s->unfinished || s->log_pos < st_cluster_log_begin(c) || end - s->log_pos > count;
 	int rc = 0;
 
 	if (!s->tree || count > s->leaves) {
@@ -211,8 +211,7 @@ static void shape_evict(struct po_placer *p)
 {
 	struct po_shape *s, *tmp, *oldest = NULL;
 
-	HASH_ITER(hh, p->shapes, s, tmp)
-	{
+	HASH_ITER(hh, p->shapes, s, tmp) {
 		if (!oldest || s->tick < oldest->tick)
 			oldest = s;
 	}

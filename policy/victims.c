@@ -123,10 +123,10 @@ struct st_cluster *po_copy_node(const struct st_cluster *c, uint32_t node,
 struct candidate {
 	const struct st_pod *pod; /* in the cluster, not in the copy */
 	bool proposed;
-	bool keep_victim;   /* proposed, and holds no GPU */
-	bool gone;          /* from the copy */
-	unsigned crowd;     /* candidates on its most crowded GPU */
-	int64_t size_mib;   /* over all its GPUs */
+	bool keep_victim; /* proposed, and holds no GPU */
+	bool gone;        /* from the copy */
+	unsigned crowd;   /* candidates on its most crowded GPU */
+	int64_t size_mib; /* over all its GPUs */
 };
 
 struct trial {
@@ -174,9 +174,10 @@ static void measure_candidates(struct candidate *list, size_t count)
 				const struct st_grant *g = &list[i].pod->grants[k];
 
 				if (pass == 0)
-					list[i].size_mib += g->kind == ST_KIND_WHOLE
-								    ? (int64_t)INT32_MAX * g->count
-								    : (int64_t)g->request_mib * g->count;
+					list[i].size_mib +=
+						g->kind == ST_KIND_WHOLE
+							? (int64_t)INT32_MAX * g->count
+							: (int64_t)g->request_mib * g->count;
 				for (unsigned j = 0; j < g->count; j++)
 					if (pass == 0)
 						crowds[g->gpu[j]]++;

@@ -21,7 +21,8 @@ struct incoming {
 
 struct body {
 	struct fake_api *api;
-	struct fake_reply r; /* body owned */
+	struct fake_reply r;
+	char *text; /* what is sent; owned */
 	size_t at, len;
 	int fd;
 };
@@ -95,7 +96,7 @@ static ssize_t read_body(void *ctx, uint64_t pos, char *buf, size_t max)
 	n = n < max ? n : max;
 	if (b->r.chunk > 0 && n > b->r.chunk)
 		n = b->r.chunk;
-	memcpy(buf, b->r.body + b->at, n);
+	memcpy(buf, b->text + b->at, n);
 	b->at += n;
 	return (ssize_t)n;
 }
@@ -106,7 +107,7 @@ static void free_body(void *ctx)
 
 	if (b->r.next_free != NULL)
 		b->r.next_free(b->r.next_ctx);
-	free((void *)(uintptr_t)b->r.body);
+	free(b->text);
 	free(b);
 }
 
@@ -137,7 +138,7 @@ static enum MHD_Result respond(struct fake_api *f, struct MHD_Connection *conn,
 	enum MHD_Result res;
 
 	*b = (struct body){.api = f, .r = *r, .len = len, .fd = fd};
-	b->r.body = r->take_body != NULL ? r->take_body : fake_dup(r->body);
+	b->text = r->take_body != NULL ? r->take_body : fake_dup(r->body);
 	if (r->status == 0) {
 		finish(b, r->end);
 		free_body(b);
@@ -178,16 +179,23 @@ static struct seen *remember(struct fake_api *f, struct MHD_Connection *conn, co
 	struct seen *s = fake_must(calloc(1, sizeof(*s)));
 	const char *auth = header(conn, "Authorization");
 	struct buf query = BUF_INIT;
+	size_t len = in->body.len;
 
 	MHD_get_connection_values(conn, MHD_GET_ARGUMENT_KIND, add_query, &query);
-	s->rq.len = in->body.len;
-	s->rq.body = fake_must(buf_take(&in->body));
-	s->rq.method = fake_must(strdup(method));
-	s->rq.path = fake_must(strdup(url));
-	s->rq.query = fake_must(buf_take(&query));
-	s->rq.token = fake_must(strdup(strncmp(auth, "Bearer ", 7) == 0 ? auth + 7 : ""));
-	s->rq.type = fake_must(strdup(header(conn, "Content-Type")));
-	s->rq.conn = in->conn;
+	s->body = fake_must(buf_take(&in->body));
+	s->query = fake_must(buf_take(&query));
+	s->method = fake_dup(method);
+	s->path = fake_dup(url);
+	s->token = fake_dup(strncmp(auth, "Bearer ", 7) == 0 ? auth + 7 : "");
+	s->type = fake_dup(header(conn, "Content-Type"));
+	s->rq = (struct fake_request){.method = s->method,
+				      .path = s->path,
+				      .query = s->query,
+				      .token = s->token,
+				      .type = s->type,
+				      .body = s->body,
+				      .len = len,
+				      .conn = in->conn};
 	pthread_mutex_lock(&f->lock);
 	*f->seen_last = s;
 	f->seen_last = &s->next;
@@ -295,6 +303,7 @@ static void on_connection(void *ctx, struct MHD_Connection *conn, void **socket_
 	if (code != MHD_CONNECTION_NOTIFY_STARTED)
 		return;
 	pthread_mutex_lock(&f->lock);
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): a number is all that is kept */
 	*socket_ctx = (void *)(uintptr_t)++f->connections;
 	pthread_mutex_unlock(&f->lock);
 }
@@ -356,8 +365,8 @@ static void free_rules(struct fake_api *f)
 		free(u->method);
 		free(u->path);
 		free(u->query);
-		free((void *)(uintptr_t)u->r.body);
-		free((void *)(uintptr_t)u->r.headers);
+		free(u->body);
+		free(u->headers);
 		free(u);
 	}
 }
@@ -368,12 +377,12 @@ static void free_seen(struct fake_api *f)
 
 	for (struct seen *s = f->seen; s != NULL; s = next) {
 		next = s->next;
-		free((void *)(uintptr_t)s->rq.method);
-		free((void *)(uintptr_t)s->rq.path);
-		free((void *)(uintptr_t)s->rq.query);
-		free((void *)(uintptr_t)s->rq.token);
-		free((void *)(uintptr_t)s->rq.type);
-		free((void *)(uintptr_t)s->rq.body);
+		free(s->method);
+		free(s->path);
+		free(s->query);
+		free(s->token);
+		free(s->type);
+		free(s->body);
 		free(s);
 	}
 }

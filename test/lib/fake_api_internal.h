@@ -11,14 +11,15 @@
 
 struct rule {
 	struct rule *next;
-	char *method, *path, *query;
+	char *method, *path, *query, *body, *headers;
 	int times;
 	struct fake_reply r;
 };
 
 struct seen {
 	struct seen *next;
-	struct fake_request rq;
+	struct fake_request rq; /* its strings are these: */
+	char *method, *path, *query, *token, *type, *body;
 };
 
 struct fake_stream {

@@ -5,7 +5,7 @@
 
 #include "test/lib/fake_api_internal.h"
 
-#define WAIT_S 10
+#define WAIT_MS 10000
 
 void *fake_must(void *p)
 {
@@ -40,8 +40,10 @@ void fake_api_on(struct fake_api *f, const char *method, const char *path, const
 	u->query = fake_dup(query);
 	u->times = times;
 	u->r = *r;
-	u->r.body = fake_dup(r->body);
-	u->r.headers = fake_dup(r->headers);
+	u->body = fake_dup(r->body);
+	u->headers = fake_dup(r->headers);
+	u->r.body = u->body;
+	u->r.headers = u->headers;
 	pthread_mutex_lock(&f->lock);
 	for (end = &f->rules; *end != NULL; end = &(*end)->next)
 		;
@@ -121,7 +123,7 @@ const struct fake_request *fake_api_wait(struct fake_api *f, const char *method,
 	struct timespec until;
 	int r = 0;
 
-	fake_deadline(&until, WAIT_S * 1000);
+	fake_deadline(&until, WAIT_MS);
 	pthread_mutex_lock(&f->lock);
 	while (r != ETIMEDOUT) {
 		unsigned count = 0;

@@ -246,7 +246,7 @@ static void random_gpus(struct place_world *w, struct st_gpu_spec *gpus, size_t 
 {
 	static const int32_t sizes[] = {1000, 8192, 15360, 24576, 81559};
 	unsigned kind = place_draw(w, w->flavour & PLACE_NO_MIG ? 3 : 6);
-	int32_t mib = kind == 3   ? PLACE_A30_MIB
+	int32_t mib = kind == 3  ? PLACE_A30_MIB
 		      : kind > 3 ? PLACE_A100_MIB
 				 : sizes[place_draw(w, 5)];
 
@@ -281,8 +281,9 @@ uint32_t place_random_node(struct place_world *w)
 
 static struct st_item random_mig(struct place_world *w)
 {
-	static const char *const names[] = {"1g.5gb",  "1g.6gb",  "1g.10gb", "2g.10gb", "2g.12gb",
-					    "3g.20gb", "4g.20gb", "4g.24gb", "7g.40gb", "1g.5gb+me"};
+	static const char *const names[] = {"1g.5gb",  "1g.6gb",   "1g.10gb", "2g.10gb",
+					    "2g.12gb", "3g.20gb",  "4g.20gb", "4g.24gb",
+					    "7g.40gb", "1g.5gb+me"};
 
 	return place_mig(names[place_draw(w, 10)],
 			 place_chance(w, 3) ? 1 + (int)place_draw(w, 3) : 1);
@@ -290,7 +291,8 @@ static struct st_item random_mig(struct place_world *w)
 
 static struct st_item random_item(struct place_world *w)
 {
-	static const int32_t nanos[] = {125000000, 250000000, 300000000, 500000000, 700000000, 1000};
+	static const int32_t nanos[] = {125000000, 250000000, 300000000,
+					500000000, 700000000, 1000};
 	static const int32_t mibs[] = {300, 500, 1000, 4000, 8192, 12000, 20000, 60000};
 	unsigned kind = place_draw(w, w->flavour & PLACE_NO_MIG ? 5 : 7);
 	struct st_item it;
@@ -354,8 +356,7 @@ bool place_random_pod(struct place_world *w, uint32_t node)
 	id.memory_bound = req.workload == ST_WORKLOAD_MEMORY_BOUND;
 	return st_cluster_can_book(w->c, &id, &d, true, NULL) == 0 &&
 	       st_cluster_reserve(w->c, &id, &d, NULL) == 0 &&
-	       (place_chance(w, 4) ||
-		st_cluster_pod_move(w->c, uid, ST_EVENT_OBSERVED, NULL) == 0);
+	       (place_chance(w, 4) || st_cluster_pod_move(w->c, uid, ST_EVENT_OBSERVED, NULL) == 0);
 }
 
 static void random_gone(struct place_world *w)
@@ -391,8 +392,8 @@ void place_random_step(struct place_world *w)
 		if (place_chance(w, 4))
 			st_cluster_fence(w->c, &id, place_draw(w, count), NULL);
 		else
-			st_cluster_observe(w->c, &id, place_draw(w, count), NULL,
-					   place_draw(w, 2), &fenced, NULL);
+			st_cluster_observe(w->c, &id, place_draw(w, count), NULL, place_draw(w, 2),
+					   &fenced, NULL);
 	} else if (what < 9) {
 		random_gone(w);
 	} else {

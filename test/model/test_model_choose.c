@@ -148,7 +148,8 @@ static struct fr_counts *random_counts(struct place_world *w)
 static struct fr_measure *measure_of(const struct st_cluster *c, enum fr_kind kind,
 				     const struct fr_counts *counts)
 {
-	struct fr_measure *m = fr_measure_new(c, kind, fr_workload_build(counts, 100, kind == FR_CA));
+	struct fr_measure *m =
+		fr_measure_new(c, kind, fr_workload_build(counts, 100, kind == FR_CA));
 
 	cr_assert_not_null(m);
 	place_sync(m, c);

@@ -123,7 +123,7 @@ static struct find find(const struct st_cluster *c, const struct st_node *n,
 
 		f.fill += tasks * task_milli(g, cls);
 		places += cls->kind == ST_KIND_MIG ? tasks : tasks > 0;
-		f.lost += tasks == 0               ? milli_left(g)
+		f.lost += tasks == 0                 ? milli_left(g)
 			  : cls->kind == ST_KIND_MIG ? milli_left(g) - tasks * task_milli(g, cls)
 						     : 0;
 	}
@@ -216,8 +216,9 @@ static void check_naive(const struct place_world *w, const struct fr_measure *m,
 	for (uint32_t id = 0; id < st_cluster_node_count(w->c); id++) {
 		int64_t want = naive(w->c, id, m->kind, m->w, &r);
 
-		cr_assert_eq(fr_measure_node(m, id), want, "step %u, kind %d, node %u: %lld, not %lld",
-			     step, m->kind, id, (long long)fr_measure_node(m, id), (long long)want);
+		cr_assert_eq(fr_measure_node(m, id), want,
+			     "step %u, kind %d, node %u: %lld, not %lld", step, m->kind, id,
+			     (long long)fr_measure_node(m, id), (long long)want);
 		n += want;
 		idle += r;
 	}
@@ -388,7 +389,8 @@ static unsigned try_mig(struct place_world *w, struct fr_measure *m, uint32_t no
 				continue;
 			ch.after = fr_gpu_after_mig(m, &g, p, start).row;
 			d.grants[0] = place_grant(w->c, node, &it, ST_MODE_MIG, &gpu, &start);
-			tried += holds(w, m, &d, 0, guess(m, node, n->cpu_left_milli, &ch, 1), NULL);
+			tried +=
+				holds(w, m, &d, 0, guess(m, node, n->cpu_left_milli, &ch, 1), NULL);
 		}
 	return tried;
 }
@@ -411,7 +413,8 @@ static unsigned try_several(struct place_world *w, struct fr_measure *m, uint32_
 			gpus[k] = (uint8_t)((first + k) % n->gpu_count);
 			starts[k] = (uint8_t)place_draw(w, 7);
 		}
-		d.grants[i] = place_grant(w->c, node, &req.items[i], req.items[i].mode, gpus, starts);
+		d.grants[i] =
+			place_grant(w->c, node, &req.items[i], req.items[i].mode, gpus, starts);
 	}
 	if (!holds(w, m, &d, req.cpu_milli, (struct guess){0, 0}, after))
 		return 0;
@@ -488,7 +491,8 @@ Test(model_measure, prices_of_odd_workloads, .timeout = 300)
 			else if (place_chance(&w, 2))
 				place_add(&req, place_share(mibs[place_draw(&w, 4)]));
 			fr_class_of(&req, &cls);
-			cr_assert_eq(fr_counts_add(counts, &cls, counts_of[place_draw(&w, 3)], NULL), 0);
+			cr_assert_eq(
+				fr_counts_add(counts, &cls, counts_of[place_draw(&w, 3)], NULL), 0);
 		}
 		for (int i = 0; i < 6; i++)
 			place_random_node(&w);
@@ -501,10 +505,11 @@ Test(model_measure, prices_of_odd_workloads, .timeout = 300)
 				int64_t n = fr_measure_node(m, id);
 
 				cr_assert(n > -(INT64_C(1) << 50) && n < INT64_C(1) << 50);
-				cr_assert_eq(fr_measure_after(m, id,
-							      st_cluster_node(w.c, id)->cpu_left_milli,
-							      NULL, 0),
-					     n);
+				cr_assert_eq(
+					fr_measure_after(m, id,
+							 st_cluster_node(w.c, id)->cpu_left_milli,
+							 NULL, 0),
+					n);
 			}
 		}
 		fr_measure_free(m);

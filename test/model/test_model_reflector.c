@@ -28,7 +28,7 @@ static struct store {
 	unsigned rv, compacted;
 	unsigned serial[OBJECTS], version[OBJECTS];
 	unsigned snap_rv, snap_serial[OBJECTS], snap_version[OBJECTS]; /* what pages show */
-	struct change history[EVENTS]; /* [rv] */
+	struct change history[EVENTS];                                 /* [rv] */
 	unsigned lists, watches, faults;
 } st;
 

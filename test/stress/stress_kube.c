@@ -10,6 +10,8 @@
 #include "kube/kube.h"
 #include "test/lib/fake_api.h"
 
+#define WATCH_CAP ((size_t)4096)
+
 enum { THREADS = 4, ROUNDS = 4, BINDS = 75 }; /* 4 x 75 = 300 at a time */
 
 static struct {
@@ -27,7 +29,7 @@ static struct ku_lease *lease;
 static void serve_watch(struct fake_reply *ret)
 {
 	unsigned rv = atomic_fetch_add(&seen.version, 20);
-	char *text = malloc(20 * 200), *p = text;
+	char *text = malloc(WATCH_CAP), *p = text;
 
 	if (text == NULL)
 		abort();

@@ -7,7 +7,10 @@
 #include "test/lib/place.h"
 
 static const struct place_class mix1[] = {
-	{5, 4000, {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1, .request_mib = 500}, NULL},
+	{5,
+	 4000,
+	 {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1, .request_mib = 500},
+	 NULL},
 	{3, 8000, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL},
 	{2, 2000, {.count = 0}, NULL}};
 
@@ -107,18 +110,26 @@ Test(choose, the_better_score_wins)
 /* What is lost between two steps of the score is lost: the first index stands. */
 Test(choose, the_first_of_equal_scores_wins)
 {
-	static const struct place_class mix[] = {
-		{1, 0, {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1, .request_mib = 300}, NULL},
-		{99, 0, {.count = 0}, NULL}};
+	static const struct place_class mix[] = {{1,
+						  0,
+						  {.kind = ST_KIND_SHARE,
+						   .mode = ST_MODE_TIME_SLICING,
+						   .count = 1,
+						   .request_mib = 300},
+						  NULL},
+						 {99, 0, {.count = 0}, NULL}};
 	static const int32_t equal[] = {700, 1000}, near[] = {310, 400}, twins[] = {500, 500, 400};
-	struct st_request req = place_request(2000, place_share(300)), small = place_request(0, place_share(20));
-	struct setup s = node_of(5000, equal, 2), t = node_of(5000, near, 2), u = node_of(5000, twins, 3);
+	struct st_request req = place_request(2000, place_share(300)),
+			  small = place_request(0, place_share(20));
+	struct setup s = node_of(5000, equal, 2), t = node_of(5000, near, 2),
+		     u = node_of(5000, twins, 3);
 
 	measure_by(&s, FR_FGD, mix1, 3);
 	expect_gpu(&s, BP_PICK_MEASURE, &req, 0); /* 36 on both */
 	cr_expect_eq(s.score, 36);
 	measure_by(&t, FR_FGD, mix, 2);
-	expect_gpu(&t, BP_PICK_MEASURE, &small, 0); /* loses 2.9 milli that GPU 1 would not: 50 on both */
+	expect_gpu(&t, BP_PICK_MEASURE, &small,
+		   0); /* loses 2.9 milli that GPU 1 would not: 50 on both */
 	cr_expect_eq(t.score, 50);
 	for (size_t i = 1; i < 4; i++)
 		expect_gpu(&u, deterministic[i], &small, i == 1 ? 2 : 0);
@@ -130,7 +141,8 @@ Test(choose, the_first_of_equal_scores_wins)
 Test(choose, fits_by_memory)
 {
 	static const int32_t left[] = {900, 300, 1000, 300, 950};
-	struct st_request req = place_request(0, place_share(250)), large = place_request(0, place_share(920));
+	struct st_request req = place_request(0, place_share(250)),
+			  large = place_request(0, place_share(920));
 	struct setup s = node_of(5000, left, 5);
 
 	expect_gpu(&s, BP_PICK_BEST_FIT, &req, 1);
@@ -168,8 +180,17 @@ Test(choose, ties_go_to_the_gpu_in_the_mode)
 {
 	static const struct place_class mix[] = {
 		{98, 0, {.count = 0}, NULL},
-		{1, 0, {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1, .request_mib = 1}, NULL},
-		{1, 0, {.kind = ST_KIND_SHARE, .mode = ST_MODE_SM_SHARING, .count = 1, .request_mib = 1}, NULL}};
+		{1,
+		 0,
+		 {.kind = ST_KIND_SHARE,
+		  .mode = ST_MODE_TIME_SLICING,
+		  .count = 1,
+		  .request_mib = 1},
+		 NULL},
+		{1,
+		 0,
+		 {.kind = ST_KIND_SHARE, .mode = ST_MODE_SM_SHARING, .count = 1, .request_mib = 1},
+		 NULL}};
 	static const int32_t left[] = {1000, 500}, other[] = {1000, -500};
 	struct st_request req = place_request(0, place_share(20));
 	struct setup s = node_of(5000, left, 2), t = node_of(5000, other, 2);
@@ -190,7 +211,8 @@ Test(choose, a_preferred_mode_falls_back)
 	static const int32_t left[] = {-600, 200}, no_ts[] = {-600, 0}, full[] = {-100, 200};
 	struct st_item it = place_share(100);
 	struct st_request req, strict = place_request(0, it), large;
-	struct setup s = node_of(5000, left, 2), t = node_of(5000, no_ts, 2), u = node_of(5000, full, 2);
+	struct setup s = node_of(5000, left, 2), t = node_of(5000, no_ts, 2),
+		     u = node_of(5000, full, 2);
 
 	it.mode_preferred = true;
 	req = place_request(0, it);
@@ -309,7 +331,8 @@ Test(choose, score_of_whole_gpus)
 static struct setup node_of_sizes(const int32_t *mib, size_t count)
 {
 	struct st_gpu_spec gpus[ST_GPUS_MAX] = {0};
-	struct st_node_spec spec = {.name = "n", .cpu_milli = 64000, .gpu_count = count, .gpus = gpus};
+	struct st_node_spec spec = {
+		.name = "n", .cpu_milli = 64000, .gpu_count = count, .gpus = gpus};
 	struct setup s = {.c = st_cluster_new(NULL)};
 
 	for (size_t i = 0; i < count; i++)

@@ -6,9 +6,9 @@
 #include "binpack/binpack_internal.h"
 #include "test/lib/place.h"
 
-#define MIG(p) \
-	{ \
-		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p \
+#define MIG(p)                                                                                     \
+	{                                                                                          \
+		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
 	}
 
 static const struct place_class five[] = {{1, 0, MIG("1g.5gb"), NULL},
@@ -32,7 +32,8 @@ static struct setup node_of(size_t gpus, uint32_t mig)
 	return s;
 }
 
-static void hold(struct setup *s, const char *uid, const char *profile, unsigned gpu, unsigned start)
+static void hold(struct setup *s, const char *uid, const char *profile, unsigned gpu,
+		 unsigned start)
 {
 	struct st_item it = place_mig(profile, 1);
 
@@ -62,11 +63,13 @@ static enum bp_verdict choose(struct setup *s, enum bp_pick pick, const char *pr
 	return v;
 }
 
-static void expect_start(struct setup *s, enum bp_pick pick, const char *profile, int gpu, int start)
+static void expect_start(struct setup *s, enum bp_pick pick, const char *profile, int gpu,
+			 int start)
 {
 	cr_expect_eq(choose(s, pick, profile, 1), BP_OK);
 	cr_expect_eq(s->d.grants[0].gpu[0], gpu, "%s: GPU %d", profile, s->d.grants[0].gpu[0]);
-	cr_expect_eq(s->d.grants[0].start[0], start, "%s: start %d", profile, s->d.grants[0].start[0]);
+	cr_expect_eq(s->d.grants[0].start[0], start, "%s: start %d", profile,
+		     s->d.grants[0].start[0]);
 }
 
 static void done(struct setup *s)
@@ -78,7 +81,8 @@ static void done(struct setup *s)
 static const struct {
 	const char *profile;
 	int start; /* least loss on an empty GPU */
-} best[] = {{"1g.5gb", 6}, {"1g.10gb", 6}, {"2g.10gb", 4}, {"3g.20gb", 4}, {"4g.20gb", 0}, {"7g.40gb", 0}};
+} best[] = {{"1g.5gb", 6},  {"1g.10gb", 6}, {"2g.10gb", 4},
+	    {"3g.20gb", 4}, {"4g.20gb", 0}, {"7g.40gb", 0}};
 
 Test(choose_mig, least_loss_on_an_empty_gpu)
 {
@@ -121,10 +125,12 @@ Test(choose_mig, beside_what_is_there)
 		const char *profile;
 		int want;
 	} rows[] = {
-		{"3g.20gb", 4, "3g.20gb", 0}, {"3g.20gb", 4, "4g.20gb", 0}, {"3g.20gb", 4, "1g.10gb", 2},
-		{"3g.20gb", 4, "1g.5gb", 3},  {"1g.5gb", 6, "1g.5gb", 5},   {"1g.5gb", 6, "2g.10gb", 4},
-		{"2g.10gb", 4, "1g.5gb", 6},  {"2g.10gb", 4, "1g.10gb", 6}, {"1g.5gb", 0, "1g.5gb", 1},
-		{"1g.5gb", 0, "2g.10gb", 2},  {"1g.5gb", 0, "3g.20gb", 4},  {"4g.20gb", 0, "1g.5gb", 6},
+		{"3g.20gb", 4, "3g.20gb", 0}, {"3g.20gb", 4, "4g.20gb", 0},
+		{"3g.20gb", 4, "1g.10gb", 2}, {"3g.20gb", 4, "1g.5gb", 3},
+		{"1g.5gb", 6, "1g.5gb", 5},   {"1g.5gb", 6, "2g.10gb", 4},
+		{"2g.10gb", 4, "1g.5gb", 6},  {"2g.10gb", 4, "1g.10gb", 6},
+		{"1g.5gb", 0, "1g.5gb", 1},   {"1g.5gb", 0, "2g.10gb", 2},
+		{"1g.5gb", 0, "3g.20gb", 4},  {"4g.20gb", 0, "1g.5gb", 6},
 		{"4g.20gb", 0, "2g.10gb", 4},
 	};
 

@@ -186,7 +186,7 @@ Test(kube_client, retries)
 	send_it((struct ku_request){.path = "/x", .retry = true, .deadline_ms = 60000});
 	cr_assert(kube_fixture_run(&f, 20, answered, NULL));
 	cr_expect(journal_has(&j, "kind=0 status=200"));
-	cr_expect_geq(atomic_load(&f.clock.mono_us) - start, (7000 + 1600) * 1000);
+	cr_expect_geq(atomic_load(&f.clock.mono_us) - start, 8600000);
 	ku_client_get_stats(f.client, &s);
 	cr_expect_eq(s.throttled, 1);
 	cr_expect_geq(s.retries, 2); /* libcurl itself repeats on a kept connection that was dead */
@@ -282,10 +282,9 @@ static void write_token(const char *text)
 
 static void check_token(void *ctx, const struct fake_request *rq, struct fake_reply *ret)
 {
-	const char *good = ctx;
-
-	*ret = strcmp(rq->token, good) == 0 ? (struct fake_reply){.status = 200, .body = "{}"}
-					    : (struct fake_reply){.status = 401, .body = "{}"};
+	(void)ctx;
+	*ret = strcmp(rq->token, "new") == 0 ? (struct fake_reply){.status = 200, .body = "{}"}
+					     : (struct fake_reply){.status = 401, .body = "{}"};
 }
 
 static void use_token_file(void)

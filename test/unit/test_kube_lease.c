@@ -297,7 +297,7 @@ static void serve(void *ctx, const struct fake_request *rq, struct fake_reply *r
 		store_put(rq->body);
 		store.writes++;
 	}
-	ret->take_body = ret->status < 300 ? strdup(store.object) : NULL;
+	ret->take_body = ret->status < 300 && store.object != NULL ? strdup(store.object) : NULL;
 	pthread_mutex_unlock(&store.lock);
 }
 
@@ -365,14 +365,18 @@ static void compete(void)
 	cr_assert_eq(ku_lease_new(f.client, &o, &l, &err), 0, "%s", err.msg);
 }
 
-static bool has(void *ctx)
+static const char *awaited;
+
+static bool has_awaited(void *ctx)
 {
-	return journal_has(&j, ctx);
+	(void)ctx;
+	return journal_has(&j, awaited);
 }
 
 static bool pass_until(const char *text)
 {
-	return kube_fixture_run(&f, 5, has, (void *)(uintptr_t)text);
+	awaited = text;
+	return kube_fixture_run(\& f, 5, has_awaited, NULL);
 }
 
 static void expect_object(const char *part)

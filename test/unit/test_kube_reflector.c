@@ -50,15 +50,19 @@ static void answer_list(const char *rv, const char *more, const char *uids)
 	fake_api_answer(f.api, "GET", PODS, 200, kube_list_text(rv, more, uids));
 }
 
-static bool has(void *ctx)
+static const char *awaited;
+
+static bool has_awaited(void *ctx)
 {
-	return journal_has(&j, ctx);
+	(void)ctx;
+	return journal_has(&j, awaited);
 }
 
 /* Time passes until the journal holds it. */
 static bool pass_until(const char *text)
 {
-	return kube_fixture_run(&f, 20, has, (void *)(uintptr_t)text);
+	awaited = text;
+	return kube_fixture_run(\& f, 20, has_awaited, NULL);
 }
 
 static void expect_journal(const char *want)

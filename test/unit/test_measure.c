@@ -1,6 +1,5 @@
 /* The measures on examples that were worked out by hand, and what takes a GPU away from a class. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,13 +7,14 @@
 #include "test/lib/oom.h"
 #include "test/lib/place.h"
 
-#define SHARE(mib) \
-	{ \
-		.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1, .request_mib = (mib) \
+#define SHARE(mib)                                                                                 \
+	{                                                                                          \
+		.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1,                   \
+		.request_mib = (mib)                                                               \
 	}
-#define WHOLE(n) \
-	{ \
-		.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = (n) \
+#define WHOLE(n)                                                                                   \
+	{                                                                                          \
+		.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = (n)                     \
 	}
 
 /* Weights in tenths: half of the pods want half a device, ... */
@@ -56,8 +56,8 @@ static int64_t after_share(struct fr_measure *m, uint32_t node, int64_t cpu_left
 			   int32_t mib, int32_t *ret_score)
 {
 	struct fr_gpu g = fr_gpu_load(m, node, gpu);
-	struct fr_change ch = {
-		g.row, fr_gpu_after_share(m, &g, ST_MODE_TIME_SLICING, mib, 0).row, 1};
+	struct fr_change ch = {g.row, fr_gpu_after_share(m, &g, ST_MODE_TIME_SLICING, mib, 0).row,
+			       1};
 
 	*ret_score = fr_measure_score(m, node, cpu_left, &ch, 1);
 	return fr_measure_after(m, node, cpu_left, &ch, 1);
@@ -96,12 +96,42 @@ struct example {
 #define MIX(m) m, sizeof(m) / sizeof((m)[0])
 
 static const struct example fgd_examples[] = {
-	{"1", MIX(mix1), "P100", 16000, {700, 1000}, 2, 2000, 300, 0, 5500, {{6000, 48}, {7000, 46}}},
-	{"1b", MIX(mix1), "P100", 5000, {700, 1000}, 2, 2000, 300, 0, 8500, {{14000, 36}, {14000, 36}}},
+	{"1",
+	 MIX(mix1),
+	 "P100",
+	 16000,
+	 {700, 1000},
+	 2,
+	 2000,
+	 300,
+	 0,
+	 5500,
+	 {{6000, 48}, {7000, 46}}},
+	{"1b",
+	 MIX(mix1),
+	 "P100",
+	 5000,
+	 {700, 1000},
+	 2,
+	 2000,
+	 300,
+	 0,
+	 8500,
+	 {{14000, 36}, {14000, 36}}},
 	{"2", MIX(mix1), "P100", 16000, {1000, 400}, 2, 8000, 0, 1, 6000, {{4000, 54}}},
 	{"2b", MIX(mix1), "P100", 16000, {1000, 1000}, 2, 12000, 0, 0, 4000, {{10000, 35}}},
 	{"2c", MIX(mix1), "P100", 16000, {0, 0}, 2, 12000, 0, 0, 0, {{0, 50}}},
-	{"3", MIX(mix3), "P100", 20000, {1000, 1000, 600, 200}, 4, 6000, 0, 2, 27000, {{13000, 66}}},
+	{"3",
+	 MIX(mix3),
+	 "P100",
+	 20000,
+	 {1000, 1000, 600, 200},
+	 4,
+	 6000,
+	 0,
+	 2,
+	 27000,
+	 {{13000, 66}}},
 	{"3b", MIX(mix3), "T4", 20000, {1000, 1000, 600, 200}, 4, 6000, 0, 2, 8800, {{8800, 50}}},
 };
 
@@ -174,81 +204,34 @@ Test(measure, exact_fit_fits)
 	st_cluster_free(c2);
 }
 
-/* ---- thresholds and scores ---- */
-
-static const int64_t j_7766[100] = {
-	INT64_MAX,
-	35685700, 30223876, 26995382, 24680766, 22866513, 21368423,
-	20088229, 18967267, 17967688, 17063646, 16236695, 15473212,
-	14762845, 14097541, 13470911, 12877799, 12313981, 11775954,
-	11260779, 10765962, 10289370, 9829165, 9383744, 8951709,
-	8531823, 8122991, 7724238, 7334688, 6953552, 6580115,
-	6213726, 5853791, 5499765, 5151142, 4807458, 4468277,
-	4133195, 3801831, 3473826, 3148842, 2826555, 2506658,
-	2188856, 1872864, 1558408, 1245221, 933040, 621611,
-	310681, 0, -310682, -621612, -933041, -1245222,
-	-1558409, -1872865, -2188857, -2506659, -2826556, -3148843,
-	-3473827, -3801832, -4133196, -4468278, -4807459, -5151143,
-	-5499766, -5853792, -6213727, -6580116, -6953553, -7334689,
-	-7724239, -8122992, -8531824, -8951710, -9383745, -9829166,
-	-10289371, -10765963, -11260780, -11775955, -12313982, -12877800,
-	-13470912, -14097542, -14762846, -15473213, -16236696, -17063647,
-	-17967689, -18967268, -20088230, -21368424, -22866514, -24680767,
-	-26995383, -30223877, -35685701,
-};
-
-Test(measure, thresholds_of_the_default_trace)
-{
-	for (int k = 1; k <= 99; k++)
-		cr_expect_eq(fr_threshold(7766, k), j_7766[k], "k = %d: %lld", k,
-			     (long long)fr_threshold(7766, k));
-}
-
-/* floor(K * 1000 * ln((100 - k) / k)), by the C library; K * T is never near an integer. */
-Test(measure, thresholds_against_logarithms)
-{
-	static const int64_t totals[] = {1, 7, 10, 1000, 6739, 7766, 8832, 1 << 20};
-
-	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++)
-		for (int k = 1; k <= 99; k++) {
-			long double t = 1000.0L * logl((long double)(100 - k) / k);
-
-			cr_expect_eq(fr_threshold(totals[i], k),
-				     (int64_t)floorl((long double)totals[i] * t), "K %lld, k %d",
-				     (long long)totals[i], k);
-		}
-}
-
-/* Score = how many k there are with delta <= J_k; on every step and beside it. */
-Test(measure, score_counts_thresholds)
-{
-	int64_t j[100];
-
-	fr_thresholds_fill(7766, j);
-	for (int k = 1; k <= 99; k++)
-		for (int64_t d = j_7766[k] - 1; d <= j_7766[k] + 1; d++) {
-			int want = 0;
-
-			for (int i = 1; i <= 99; i++)
-				want += d <= j_7766[i];
-			cr_expect_eq(fr_score_fgd(j, d), want, "delta %lld", (long long)d);
-		}
-	cr_expect_eq(fr_score_fgd(j, 0), 50);
-	cr_expect_eq(fr_score_fgd(j, INT64_C(8000) * 7766), 0);
-	cr_expect_eq(fr_score_fgd(j, INT64_C(-8000) * 7766), 99);
-	cr_expect_eq(fr_score_fgd(j, -39 * 7766), 50); /* lost in the steps of 40 milli */
-	cr_expect_eq(fr_score_fgd(j, -41 * 7766), 51);
-}
-
 /* ---- the capacity-aware measure ---- */
 
 static const struct example ca_examples[] = {
-	{"a", MIX(mix_ca), "T4", 16000, {700, 1000}, 2, 2000, 300, 0, 9400, {{12800, -1}, {18800, -3}}},
+	{"a",
+	 MIX(mix_ca),
+	 "T4",
+	 16000,
+	 {700, 1000},
+	 2,
+	 2000,
+	 300,
+	 0,
+	 9400,
+	 {{12800, -1}, {18800, -3}}},
 	/* As before: the balance of CPU and GPU counts here. */
 	{"balance", MIX(mix_ca), "T4", 2000, {1000, 1000}, 2, 0, 0, 0, 166000, {{166000, 0}}},
 	/* 6 (CPU for 1.5 halves), 2.3 tasks of 2 devices: floor(cpu d / c) = 750, 1250 of 2000 */
-	{"cpu bound", MIX(mix_ca), "T4", 6000, {1000, 1000}, 2, 0, 0, 0,
-	 5 * (2000 - 750) + 3 * (2000 - 750) + 3 * 3 * 2000 + 8 * (16000 - 9000), {{84000, 0}}},
+	{"cpu bound",
+	 MIX(mix_ca),
+	 "T4",
+	 6000,
+	 {1000, 1000},
+	 2,
+	 0,
+	 0,
+	 0,
+	 5 * (2000 - 750) + 3 * (2000 - 750) + 3 * 3 * 2000 + 8 * (16000 - 9000),
+	 {{84000, 0}}},
 };
 
 Test(measure, examples_of_ca)
@@ -284,10 +267,14 @@ Test(measure, amounts_and_fractions_agree)
 	for (int i = 0; i < 3; i++) {
 		const struct place_class by_mib[] = {{5, 4000, SHARE(sizes[i] / 2), NULL},
 						     {3, 8000, WHOLE(1), NULL}};
-		const struct place_class by_part[] = {
-			{5, 4000, {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1,
-				   .request_nano = 500000000}, NULL},
-			{3, 8000, WHOLE(1), NULL}};
+		const struct place_class by_part[] = {{5,
+						       4000,
+						       {.kind = ST_KIND_SHARE,
+							.mode = ST_MODE_TIME_SLICING,
+							.count = 1,
+							.request_nano = 500000000},
+						       NULL},
+						      {3, 8000, WHOLE(1), NULL}};
 		struct st_cluster *c = st_cluster_new(NULL);
 		uint32_t node = place_node(c, "n", 2000, 2, sizes[i]);
 		struct fr_measure *a = place_measure(c, FR_CA, MIX(by_mib));
@@ -312,15 +299,15 @@ struct lost {
 	int64_t filled;         /* milli that it could fill, as CA counts */
 };
 
-#define SM(mib, nano) \
-	{ \
-		.kind = ST_KIND_SHARE, .mode = ST_MODE_SM_SHARING, .count = 1, .request_mib = (mib), \
-		.compute_nano = (nano) \
+#define SM(mib, nano)                                                                              \
+	{                                                                                          \
+		.kind = ST_KIND_SHARE, .mode = ST_MODE_SM_SHARING, .count = 1,                     \
+		.request_mib = (mib), .compute_nano = (nano)                                       \
 	}
-#define EITHER(m, mib, nano) \
-	{ \
-		.kind = ST_KIND_SHARE, .mode = (m), .mode_preferred = true, .count = 1, \
-		.request_mib = (mib), .compute_nano = (nano) \
+#define EITHER(m, mib, nano)                                                                       \
+	{                                                                                          \
+		.kind = ST_KIND_SHARE, .mode = (m), .mode_preferred = true, .count = 1,            \
+		.request_mib = (mib), .compute_nano = (nano)                                       \
 	}
 
 static const struct lost losses[] = {
@@ -330,9 +317,15 @@ static const struct lost losses[] = {
 	{"sm-sharing on a time-slicing GPU", {1, 0, SM(300, 0), NULL}, {SHARE(300)}, 700, 0},
 	{"sm-sharing beside its like", {1, 0, SM(300, 0), NULL}, {SM(300, 0)}, 0, 600},
 	{"either mode, time-slicing GPU",
-	 {1, 0, EITHER(ST_MODE_SM_SHARING, 300, 0), NULL}, {SHARE(300)}, 0, 600},
+	 {1, 0, EITHER(ST_MODE_SM_SHARING, 300, 0), NULL},
+	 {SHARE(300)},
+	 0,
+	 600},
 	{"either mode, sm-sharing GPU",
-	 {1, 0, EITHER(ST_MODE_TIME_SLICING, 300, 0), NULL}, {SM(300, 0)}, 0, 600},
+	 {1, 0, EITHER(ST_MODE_TIME_SLICING, 300, 0), NULL},
+	 {SM(300, 0)},
+	 0,
+	 600},
 	{"whole on a shared GPU", {1, 0, WHOLE(1), NULL}, {SHARE(1)}, 999, 0},
 	{"share on an exclusive GPU", {1, 0, SHARE(1), NULL}, {WHOLE(1)}, 0, 0},
 	{"compute left", {1, 0, SM(100, 400000000), NULL}, {SM(100, 600000000)}, 0, 100},
@@ -341,7 +334,10 @@ static const struct lost losses[] = {
 	{"compute limits the number", {1, 0, SM(100, 300000000), NULL}, {{.count = 0}}, 0, 300},
 	/* Nobody keeps shares of compute on a time-slicing GPU. */
 	{"compute does not count in time-slicing",
-	 {1, 0, EITHER(ST_MODE_SM_SHARING, 100, 900000000), NULL}, {SHARE(100)}, 0, 900},
+	 {1, 0, EITHER(ST_MODE_SM_SHARING, 100, 900000000), NULL},
+	 {SHARE(100)},
+	 0,
+	 900},
 	{"clients left", {1, 0, SHARE(100), NULL}, {SHARE(100)}, 0, 100},
 	{"clients used up", {1, 0, SHARE(100), NULL}, {SHARE(100), SHARE(100)}, 800, 0},
 };
@@ -410,9 +406,13 @@ Test(measure, taken_gpus_do_not_count)
 Test(measure, gpus_of_different_sizes)
 {
 	static const struct place_class amount[] = {{1, 0, SHARE(1500), NULL}};
-	static const struct place_class part[] = {
-		{1, 0, {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1,
-			.request_nano = 600000000}, NULL}};
+	static const struct place_class part[] = {{1,
+						   0,
+						   {.kind = ST_KIND_SHARE,
+						    .mode = ST_MODE_TIME_SLICING,
+						    .count = 1,
+						    .request_nano = 600000000},
+						   NULL}};
 	struct st_gpu_spec gpus[2] = {{.mem_mib = 1000}, {.mem_mib = 4000}};
 	struct st_node_spec spec = {.name = "n", .cpu_milli = 64000, .gpu_count = 2, .gpus = gpus};
 	struct st_cluster *c = st_cluster_new(NULL);
@@ -442,9 +442,9 @@ Test(measure, product_of_a_node)
 	static const struct {
 		const char *product, *accepted;
 		int64_t n;
-	} rows[] = {{"T4", "", 0},         {NULL, "", 0},      {"T4", "T4", 0},
+	} rows[] = {{"T4", "", 0},        {NULL, "", 0},       {"T4", "T4", 0},
 		    {"T4", "A10||T4", 0}, {"T4", "A10", 1000}, {NULL, "T4", 1000},
-		    {"T4", "T", 1000},     {"T4", "|", 1000}};
+		    {"T4", "T", 1000},    {"T4", "|", 1000}};
 	static const int32_t idle[] = {1000};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -462,7 +462,8 @@ Test(measure, product_of_a_node)
 /* A reserve larger than a GPU leaves nothing of it to allocate, and nothing to divide by. */
 Test(measure, gpu_smaller_than_the_reserve)
 {
-	struct st_config cfg = {.reserve_mib = 2000, .clients_max = 60, .overcommit_permille = 1000};
+	struct st_config cfg = {
+		.reserve_mib = 2000, .clients_max = 60, .overcommit_permille = 1000};
 	static const int32_t idle[] = {1000, 1000};
 	static const enum fr_kind kinds[] = {FR_FGD, FR_CA, FR_BID};
 
@@ -493,17 +494,19 @@ Test(measure, oom)
 		uint32_t node = node_with(c, "P100", 16000, left, 2);
 		struct fr_measure *right = place_measure(c, kinds[k], MIX(mix1)), *m = NULL;
 
-		OOM_SWEEP(n)
-		{
+		OOM_SWEEP(n) {
 			struct fr_counts *counts = fr_counts_new();
-			struct fr_class cls = {.cpu_milli = 4000, .size_mib = 500, .count = 1,
+			struct fr_class cls = {.cpu_milli = 4000,
+					       .size_mib = 500,
+					       .count = 1,
 					       .mode = ST_MODE_TIME_SLICING};
 			struct fr_workload *w;
 			int rc = ERR_NOMEM;
 			bool hit;
 
 			cr_assert_eq(fr_counts_add(counts, &cls, 5, NULL), 0);
-			cls = (struct fr_class){.cpu_milli = 8000, .kind = ST_KIND_WHOLE, .count = 1};
+			cls = (struct fr_class){
+				.cpu_milli = 8000, .kind = ST_KIND_WHOLE, .count = 1};
 			cr_assert_eq(fr_counts_add(counts, &cls, 3, NULL), 0);
 			if (kinds[k] != FR_CA) {
 				cls = (struct fr_class){.cpu_milli = 2000};

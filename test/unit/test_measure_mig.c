@@ -12,9 +12,9 @@
 #define ODD_MIB 40539 /* no multiple of 8: slices are counted, not MiB */
 #define UNIT 125
 
-#define MIG(p) \
-	{ \
-		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p \
+#define MIG(p)                                                                                     \
+	{                                                                                          \
+		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
 	}
 
 static const struct place_class five[] = {{1, 0, MIG("1g.5gb"), NULL},
@@ -212,8 +212,8 @@ Test(measure_mig, second_placements)
 			ch.after = will.row;
 			n = fr_measure_after(s.m, s.node, 64000, &ch, 1);
 			cr_expect_eq(n - before * UNIT, second[i].change[start] * UNIT,
-				     "%s, %s at %d: %lld", second[i].placed, second[i].profile, start,
-				     (long long)(n / UNIT - before));
+				     "%s, %s at %d: %lld", second[i].placed, second[i].profile,
+				     start, (long long)(n / UNIT - before));
 		}
 	}
 	teardown(&s);
@@ -274,11 +274,14 @@ Test(measure_mig, sums_over_all_states)
 Test(measure_mig, classes_of_several_instances)
 {
 	static const struct place_class three[] = {
-		{1, 0, {.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 3, .profile = "1g.5gb"}, NULL}};
+		{1,
+		 0,
+		 {.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 3, .profile = "1g.5gb"},
+		 NULL}};
 	struct setup s = setup_with(three, 1, FR_FGD), ca = setup_with(three, 1, FR_CA);
 
 	cr_expect_eq(stranded(&s, 0), 1);
-	cr_expect_eq(stranded(&s, mask_of(a100(), "4g.20gb@0")), 1);           /* just three */
+	cr_expect_eq(stranded(&s, mask_of(a100(), "4g.20gb@0")), 1);          /* just three */
 	cr_expect_eq(stranded(&s, mask_of(a100(), "4g.20gb@0 1g.5gb@4")), 3); /* only two */
 	/* Two pods of three: 6 of 8 units; seven tasks of one would fill 7. */
 	cr_expect_eq(fr_measure_node(ca.m, ca.node), (8 - 6) * UNIT + 3 * UNIT);
@@ -290,8 +293,13 @@ Test(measure_mig, other_kinds_of_requests_cannot_use_it)
 {
 	static const struct place_class mix[] = {
 		{1, 0, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL},
-		{1, 0, {.kind = ST_KIND_SHARE, .mode = ST_MODE_TIME_SLICING, .count = 1,
-			.request_mib = 1}, NULL}};
+		{1,
+		 0,
+		 {.kind = ST_KIND_SHARE,
+		  .mode = ST_MODE_TIME_SLICING,
+		  .count = 1,
+		  .request_mib = 1},
+		 NULL}};
 	struct setup s = setup_with(mix, 2, FR_FGD);
 
 	cr_expect_eq(stranded(&s, 0), 2 * 8);

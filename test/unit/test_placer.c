@@ -112,7 +112,8 @@ static void choose_on_best(struct twins *t, unsigned which)
 
 static void run_twins(const struct po_policy *policy, enum po_ties ties, uint64_t seed)
 {
-	struct twins t = {.opt = {.policy = policy, .ties = ties, .seed = seed, .popularity_percent = 100}};
+	struct twins t = {
+		.opt = {.policy = policy, .ties = ties, .seed = seed, .popularity_percent = 100}};
 	bool prices = policy->uses_measure && policy->measure == FR_BID;
 
 	place_world_init(&t.w, &cfg, seed, 0);
@@ -172,7 +173,8 @@ Test(placer, rebuild)
 {
 	struct st_cluster *c = st_cluster_new(NULL);
 	struct po_options opt = {.policy = po_policy_find("fgd"), .popularity_percent = 100};
-	struct st_request req = place_request(2000, place_share(300)), one = place_request(4000, place_share(500));
+	struct st_request req = place_request(2000, place_share(300)),
+			  one = place_request(4000, place_share(500));
 	struct st_item it = place_share(300);
 	struct po_placer *p = po_placer_new(c, &opt);
 	uint32_t node = place_node(c, "n", 16000, 2, 1000);
@@ -320,7 +322,8 @@ Test(placer, ties_go_to_the_smallest_rank)
 Test(placer, random_ties)
 {
 	struct st_cluster *c = st_cluster_new(NULL);
-	struct po_options opt = {.policy = po_policy_find("bestfit"), .ties = PO_TIES_RANDOM, .seed = 42};
+	struct po_options opt = {
+		.policy = po_policy_find("bestfit"), .ties = PO_TIES_RANDOM, .seed = 42};
 	struct po_placer *p = po_placer_new(c, &opt), *same = po_placer_new(c, &opt), *other;
 	struct st_request req = place_request(0, place_share(300));
 	struct st_item it = place_share(100);
@@ -363,7 +366,8 @@ Test(placer, keys_of_nodes_differ)
 	enum { N = 2000 };
 	static uint64_t keys[N];
 	struct st_cluster *c = st_cluster_new(NULL);
-	struct po_options opt = {.policy = po_policy_find("random"), .ties = PO_TIES_RANDOM, .seed = 1};
+	struct po_options opt = {
+		.policy = po_policy_find("random"), .ties = PO_TIES_RANDOM, .seed = 1};
 	struct po_placer *p = po_placer_new(c, &opt);
 	struct st_request req = place_cpu(100);
 
@@ -419,8 +423,8 @@ Test(placer, random_policy)
 		gpus[d.grants[0].gpu[0]]++;
 	}
 	for (int n = 0; n < 10; n++) /* 1000 each, sd 30 */
-		cr_expect(n == 4 ? nodes[n] == 0 : nodes[n] > 850 && nodes[n] < 1150, "node %d: %u", n,
-			  nodes[n]);
+		cr_expect(n == 4 ? nodes[n] == 0 : nodes[n] > 850 && nodes[n] < 1150, "node %d: %u",
+			  n, nodes[n]);
 	for (int g = 0; g < 4; g++) /* 3000 each, sd 45 */
 		cr_expect(g == 2 ? gpus[g] == 0 : gpus[g] > 2800 && gpus[g] < 3200, "GPU %d: %u", g,
 			  gpus[g]);

@@ -153,7 +153,8 @@ Test(policies, packing_on_a_device_that_is_all_but_full)
 /* GPUs smaller than the reserve: nothing to divide by. */
 Test(policies, gpus_smaller_than_the_reserve)
 {
-	struct st_config cfg = {.reserve_mib = 1000, .clients_max = 60, .overcommit_permille = 1000};
+	struct st_config cfg = {
+		.reserve_mib = 1000, .clients_max = 60, .overcommit_permille = 1000};
 	struct st_gpu_spec gpus[2] = {{.mem_mib = 800}, {.mem_mib = 2000}};
 	struct st_node_spec spec = {.name = "n", .cpu_milli = 16000, .gpu_count = 2, .gpus = gpus};
 	struct st_request req = place_request(0, place_share(300));
@@ -171,8 +172,8 @@ Test(policies, devices)
 	static const struct {
 		const char *policy;
 		int gpu;
-	} want[] = {{"bestfit", 1}, {"packing", 1}, {"clustering", 1}, {"dotprod", 1},
-		    {"firstfit", 0}, {"spread", 2}};
+	} want[] = {{"bestfit", 1}, {"packing", 1},  {"clustering", 1},
+		    {"dotprod", 1}, {"firstfit", 0}, {"spread", 2}};
 	static const int32_t left[] = {700, 400, 1000};
 	struct st_request req = place_request(0, place_share(300));
 	struct world w = world_of(16000, left, 3);
@@ -241,9 +242,11 @@ Test(policies, without_learn_only_a_rebuild_counts)
 Test(policies, old_requests_fade)
 {
 	struct st_cluster *c = st_cluster_new(NULL);
-	struct po_options opt = {.policy = po_policy_find("ca-fgd"), .learn = true, .popularity_percent = 100};
+	struct po_options opt = {
+		.policy = po_policy_find("ca-fgd"), .learn = true, .popularity_percent = 100};
 	struct po_placer *p = po_placer_new(c, &opt);
-	struct st_request old = place_request(1000, place_share(300)), new = place_request(1000, place_share(500));
+	struct st_request old = place_request(1000, place_share(300)),
+			  new = place_request(1000, place_share(500));
 	const struct fr_workload *w;
 
 	for (int i = 0; i < PO_LEARN_WINDOW; i++)
@@ -269,7 +272,8 @@ Test(policies, prices_fall_due)
 
 		for (int n = 0; n < 100; n++)
 			due += po_placer_arrival(p);
-		cr_expect(strcmp(opt.policy->name, "bid-price") == 0 ? due > 0 && due <= 100 : due == 0);
+		cr_expect(strcmp(opt.policy->name, "bid-price") == 0 ? due > 0 && due <= 100
+								     : due == 0);
 		po_placer_free(p);
 	}
 	st_cluster_free(c);
@@ -285,7 +289,8 @@ Test(policies, fragmentation)
 
 	for (size_t i = 0; po_policy_at(i); i++) {
 		struct po_options opt = {.policy = po_policy_at(i), .popularity_percent = 100};
-		struct st_request half = place_request(4000, place_share(500)), one = place_request(8000, place_whole(1));
+		struct st_request half = place_request(4000, place_share(500)),
+				  one = place_request(8000, place_whole(1));
 		struct st_request cpu = place_cpu(2000);
 		struct po_placer *p = po_placer_new(w.c, &opt);
 		struct st_item it = place_share(300);
@@ -304,7 +309,8 @@ Test(policies, fragmentation)
 		cr_expect_eq(f.idle_milli, 1700);
 		place_hold(w.c, w.node, "more", &it, 0, 0);
 		cr_assert_eq(po_placer_fragmentation(p, &f, NULL), 0);
-		cr_expect_eq(f.n, 5 * 400 + 3 * 400 + 2 * 1400, "%s: %lld", opt.policy->name, (long long)f.n);
+		cr_expect_eq(f.n, 5 * 400 + 3 * 400 + 2 * 1400, "%s: %lld", opt.policy->name,
+			     (long long)f.n);
 		cr_expect_eq(f.idle_milli, 1400);
 		place_gone(w.c, "more");
 		po_placer_free(p);

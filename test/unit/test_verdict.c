@@ -108,7 +108,8 @@ Test(verdict, unready_and_fenced_nodes, .fini = done)
 
 Test(verdict, host_resources, .fini = done)
 {
-	struct st_request req = place_request(16001, place_whole(1)), none = place_request(0, place_share(1));
+	struct st_request req = place_request(16001, place_whole(1)),
+			  none = place_request(0, place_share(1));
 	struct st_pod_ident pod = place_ident("a", 0, 12000);
 	struct st_node_spec spec = {.name = "n",
 				    .product = "T4",
@@ -160,7 +161,8 @@ Test(verdict, pods_without_gpu, .fini = done)
 
 Test(verdict, no_gpu_for_it, .fini = done)
 {
-	struct st_request whole = place_request(0, place_whole(3)), share = place_request(0, place_share(1001));
+	struct st_request whole = place_request(0, place_whole(3)),
+			  share = place_request(0, place_share(1001));
 	struct st_request mig = place_request(0, place_mig("1g.5gb", 1));
 
 	start(0, 0);
@@ -188,7 +190,8 @@ Test(verdict, no_gpu_for_it, .fini = done)
 
 Test(verdict, mig_mode, .fini = done)
 {
-	struct st_request whole = place_request(0, place_whole(1)), share = place_request(0, place_share(100));
+	struct st_request whole = place_request(0, place_whole(1)),
+			  share = place_request(0, place_share(100));
 	struct st_request other = place_request(0, place_mig("1g.6gb", 1));
 	struct st_request mig = place_request(0, place_mig("7g.40gb", 1));
 
@@ -214,7 +217,8 @@ Test(verdict, taken_gpus, .fini = done)
 				    .cpu_milli = 16000,
 				    .gpu_count = 2,
 				    .gpus = gpus};
-	struct st_request whole = place_request(0, place_whole(1)), share = place_request(0, place_share(100));
+	struct st_request whole = place_request(0, place_whole(1)),
+			  share = place_request(0, place_share(100));
 	struct st_request mig = place_request(0, place_mig("1g.5gb", 1));
 
 	start(1, 1000);
@@ -374,10 +378,10 @@ Test(verdict, the_nearest_reason, .fini = done)
 	struct st_request req = place_request(0, place_sm(500, 500000000));
 
 	start(4, 1000);
-	hold("a", place_whole(1), 0);                  /* no memory */
-	hold("b", place_share(100), 1);                /* mode */
-	hold("c", place_sm(600, 600000000), 2);        /* no memory, then compute */
-	hold("d", place_sm(100, 600000000), 3);        /* compute */
+	hold("a", place_whole(1), 0);           /* no memory */
+	hold("b", place_share(100), 1);         /* mode */
+	hold("c", place_sm(600, 600000000), 2); /* no memory, then compute */
+	hold("d", place_sm(100, 600000000), 3); /* compute */
 	expect(&req, BP_COMPUTE, "no GPU has enough compute share free");
 	place_gone(c, "d");
 	hold("d", place_whole(1), 3);

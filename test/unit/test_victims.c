@@ -90,7 +90,8 @@ static const char *victims(const struct st_request *req, int32_t priority, const
 	cr_assert_not_null(uids);
 	for (size_t i = 0; i < count; i++) {
 		cr_assert_eq(uids[i], st_cluster_pod_find(c, uids[i])->uid, "not from the cluster");
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", i ? " " : "", uids[i]);
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", i ? " " : "",
+			 uids[i]);
 	}
 	free(uids);
 	return text;
@@ -123,8 +124,8 @@ Test(victims, the_one_that_is_enough)
 	hold("large", 1, place_share(500), 0);
 	hold("other", 2, place_share(800), 1);
 	cr_expect_str_eq(victims(&req, 10, ""), "large");
-	cr_expect_str_eq(victims(&req, 10, "other"), "other");      /* proposed goes first */
-	cr_expect_str_eq(victims(&req, 10, "small"), "large");      /* a proposal that makes no room */
+	cr_expect_str_eq(victims(&req, 10, "other"), "other"); /* proposed goes first */
+	cr_expect_str_eq(victims(&req, 10, "small"), "large"); /* a proposal that makes no room */
 	cr_expect_str_eq(victims(&req, 10, "small other"), "other"); /* and one that is needless */
 }
 
@@ -170,7 +171,8 @@ Test(victims, several_of_one_gpu)
 
 Test(victims, the_gpu_with_the_fewest_pods)
 {
-	struct st_request one = place_request(500, place_whole(1)), two = place_request(500, place_whole(2));
+	struct st_request one = place_request(500, place_whole(1)),
+			  two = place_request(500, place_whole(2));
 
 	start(3);
 	hold("a1", 0, place_share(100), 0);
@@ -299,7 +301,8 @@ Test(victims, cpu_is_made_room_for)
 
 Test(victims, terminating_and_binding_pods)
 {
-	struct st_pod_ident leaving = place_ident("leaving", 0, 0), fresh = place_ident("fresh", 0, 0);
+	struct st_pod_ident leaving = place_ident("leaving", 0, 0),
+			    fresh = place_ident("fresh", 0, 0);
 	struct st_item it = place_share(500);
 	struct st_decision d = {.node = 0, .grant_count = 1};
 	struct st_request req = share(700);
@@ -340,7 +343,8 @@ Test(victims, fenced_pods)
 	start(1);
 	cr_assert_eq(st_cluster_fence(c, &odd, node, NULL), 0);
 	cr_expect_str_eq(victims(&req, 10, ""), "odd");
-	cr_expect_str_eq(victims(&req, 1, ""), "!node is fenced: a pod there has an unreadable allocation");
+	cr_expect_str_eq(victims(&req, 1, ""),
+			 "!node is fenced: a pod there has an unreadable allocation");
 	hold("a", 0, place_share(500), 0);
 	cr_expect_str_eq(victims(&req, 10, ""), "a odd");
 }
@@ -349,7 +353,8 @@ Test(victims, fenced_pods)
 Test(victims, foreign_pods_hold_what_they_hold)
 {
 	struct st_gpu_spec gpus[2] = {{.mem_mib = 1000}, {.mem_mib = 5000}};
-	struct st_node_spec spec = {.name = "mixed", .cpu_milli = 16000, .gpu_count = 2, .gpus = gpus};
+	struct st_node_spec spec = {
+		.name = "mixed", .cpu_milli = 16000, .gpu_count = 2, .gpus = gpus};
 	struct st_pod_ident plugin = place_ident("plugin", 1, 0);
 	struct st_request req = share(3000);
 	bool fenced;
@@ -447,8 +452,7 @@ Test(victims, oom)
 	hold("d", 3, place_share(250), 0);
 	hold("e", 20, place_whole(1), 1);
 	hold_cpu("cpu", 0, 1000);
-	OOM_SWEEP(n)
-	{
+	OOM_SWEEP(n) {
 		const char **uids = NULL;
 		struct seen before = look(), after;
 		enum bp_verdict v;

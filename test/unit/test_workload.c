@@ -112,7 +112,8 @@ Test(workload, class_of_a_share_by_fraction)
 
 Test(workload, class_of_whole_gpus_and_of_mig_instances)
 {
-	struct fr_class w = whole(8000, 4), want_w = {.cpu_milli = 8000, .kind = ST_KIND_WHOLE, .count = 4};
+	struct fr_class w = whole(8000, 4),
+			want_w = {.cpu_milli = 8000, .kind = ST_KIND_WHOLE, .count = 4};
 	struct fr_class m = class_of(place_request(500, place_mig("1g.10gb+me", 2)));
 	struct fr_class want_m = {
 		.cpu_milli = 500, .kind = ST_KIND_MIG, .count = 2, .profile = "1g.10gb+me"};
@@ -161,7 +162,8 @@ Test(workload, class_of_a_pod_with_several_containers_is_that_of_the_largest)
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct st_request ab = place_request(500, rows[i].a), b = place_request(500, rows[i].b);
+		struct st_request ab = place_request(500, rows[i].a),
+				  b = place_request(500, rows[i].b);
 		struct st_request ba = b;
 		struct fr_class want = class_of(b), got;
 
@@ -262,9 +264,9 @@ Test(workload, popular_prefix)
 		int percent;
 		size_t kept;
 	} rows[] = {
-		{{90, 5, 3, 2}, 95, 2}, {{90, 4, 3, 3}, 95, 3}, {{94, 3, 2, 1}, 95, 2},
-		{{95, 3, 1, 1}, 95, 1}, {{25, 25, 25, 25}, 95, 4}, {{25, 25, 25, 25}, 50, 2},
-		{{25, 25, 25, 25}, 51, 3}, {{97, 1, 1, 1}, 100, 4}, {{97, 1, 1, 1}, 0, 1},
+		{{90, 5, 3, 2}, 95, 2},    {{90, 4, 3, 3}, 95, 3},    {{94, 3, 2, 1}, 95, 2},
+		{{95, 3, 1, 1}, 95, 1},    {{25, 25, 25, 25}, 95, 4}, {{25, 25, 25, 25}, 50, 2},
+		{{25, 25, 25, 25}, 51, 3}, {{97, 1, 1, 1}, 100, 4},   {{97, 1, 1, 1}, 0, 1},
 		{{97, 1, 1, 1}, -5, 1},
 	};
 
@@ -348,7 +350,8 @@ Test(workload, nothing_seen_gives_the_builtin_mix)
 		cr_expect_gt(w[i]->gpu_sum, 0);
 		cr_expect_gt(w[i]->cpu_sum, 0);
 		cr_expect_not(w[i]->mixed);
-		cr_expect_arr_eq(w[i]->classes, w[0]->classes, w[0]->count * sizeof(*w[0]->classes));
+		cr_expect_arr_eq(w[i]->classes, w[0]->classes,
+				 w[0]->count * sizeof(*w[0]->classes));
 	}
 	for (int i = 0; i < 3; i++)
 		fr_workload_free(w[i]);
@@ -357,9 +360,9 @@ Test(workload, nothing_seen_gives_the_builtin_mix)
 /* K stays near 2^20 however many pods were counted; nobody's weight falls to 0. */
 Test(workload, weights_are_scaled_down)
 {
-	const struct row rows[] = {
-		{share(3, 100), INT64_C(3) << 40}, {share(2, 100), INT64_C(1) << 40},
-		{share(1, 100), 1}};
+	const struct row rows[] = {{share(3, 100), INT64_C(3) << 40},
+				   {share(2, 100), INT64_C(1) << 40},
+				   {share(1, 100), 1}};
 	struct fr_workload *w = built(rows, 3, 100, false);
 
 	cr_assert_eq(w->count, 3);
@@ -412,9 +415,9 @@ Test(workload, mixed)
 		struct row rows[3];
 		bool mixed;
 	} rows[] = {
-		{{{ts, 5}, {one, 4}, {none, 3}}, false}, {{{sm, 5}, {one, 4}, {none, 3}}, false},
+		{{{ts, 5}, {one, 4}, {none, 3}}, false},  {{{sm, 5}, {one, 4}, {none, 3}}, false},
 		{{{mig, 5}, {one, 4}, {none, 3}}, false}, {{{ts, 5}, {sm, 4}, {none, 3}}, true},
-		{{{ts, 5}, {mig, 4}, {none, 3}}, true}, {{{sm, 5}, {mig, 4}, {one, 3}}, true},
+		{{{ts, 5}, {mig, 4}, {none, 3}}, true},   {{{sm, 5}, {mig, 4}, {one, 3}}, true},
 		{{{ts, 98}, {one, 1}, {sm, 1}}, false}, /* not kept */
 	};
 
@@ -435,8 +438,7 @@ Test(workload, oom)
 	struct fr_counts *c = NULL;
 	bool hit = true;
 
-	OOM_SWEEP(n)
-	{
+	OOM_SWEEP(n) {
 		int rc = 0;
 
 		oom_fail_at(n);
@@ -453,8 +455,7 @@ Test(workload, oom)
 		}
 		fr_counts_free(c);
 	}
-	OOM_SWEEP(n)
-	{
+	OOM_SWEEP(n) {
 		int rc;
 
 		oom_fail_at(n);
@@ -465,8 +466,7 @@ Test(workload, oom)
 		cr_assert_eq(rc, ERR_NOMEM);
 		cr_assert_eq(fr_counts_total(c), 3);
 	}
-	OOM_SWEEP(n)
-	{
+	OOM_SWEEP(n) {
 		oom_fail_at(n);
 		w = fr_workload_build(c, 95, false);
 		hit = oom_disarm();

@@ -137,7 +137,19 @@ int file_sync_folder(const char *path, struct err *err)
 	return rc;
 }
 
-int file_replace(const char *path, const void *data, size_t len, struct err *err)
+/* Devices, pipes and the like cannot be replaced: what is written goes into them. */
+static int write_into(const char *path, const void *data, size_t len, struct err *err)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), rc = 0;
+
+	if (fd < 0 || file_write_all(fd, data, len) < 0)
+		rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+static int replace_regular(const char *path, const void *data, size_t len, struct err *err)
 {
 	size_t tmp_cap = strlen(path) + sizeof(".XXXXXX");
 	char *tmp = malloc(tmp_cap);
@@ -162,5 +174,24 @@ int file_replace(const char *path, const void *data, size_t len, struct err *err
 	else
 		rc = file_sync_folder(path, err);
 	free(tmp);
+	return rc;
+}
+
+int file_replace(const char *path, const void *data, size_t len, struct err *err)
+{
+	char *target = NULL;
+	struct stat st;
+	int rc;
+
+	if (stat(path, &st) == 0) {
+		if (!S_ISREG(st.st_mode))
+			return write_into(path, data, len, err);
+		target = realpath(path, NULL); /* the file that a symlink leads to */
+		if (target == NULL)
+			return err_set(err, errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: %s", path,
+				       strerror(errno));
+	}
+	rc = replace_regular(target != NULL ? target : path, data, len, err);
+	free(target);
 	return rc;
 }

@@ -13,8 +13,9 @@
 int file_read(const char *path, size_t max, char **ret, size_t *ret_len, struct err *err);
 
 /* Puts data in the place of path as a whole: written to a temporary name in the same folder,
- * fsynced, renamed, folder fsynced. Readers see the old content or the new, never a part.
- * ERR_IO: the old file is as it was. ERR_NOMEM. */
+ * fsynced, renamed, folder fsynced. Readers see the old content or the new, never a part. A symlink
+ * stays, the file it leads to is replaced; a device or pipe is written to.
+ * ERR_IO: a regular file is as it was, unless only the folder could not be fsynced. ERR_NOMEM. */
 int file_replace(const char *path, const void *data, size_t len, struct err *err);
 
 /* Makes a name that was created, renamed or removed in path's folder durable. ERR_IO, ERR_NOMEM. */

@@ -219,7 +219,7 @@ enum bp_verdict bp_choose(const struct st_cluster *c, const struct bp_chooser *h
 	enum bp_verdict v = bp_node_verdict(c, t.node, req);
 	int32_t score = 0;
 
-	if (v != BP_OK)
+	if (v != BP_OK || !t.node)
 		return v;
 	t.cpu_after = t.node->cpu_left_milli - req->cpu_milli;
 	ret->node = node;

@@ -326,7 +326,7 @@ static int64_t hardness(const struct st_item *it)
 	if (it->kind == ST_KIND_WHOLE)
 		return (INT64_C(3) << 40) + it->count;
 	if (it->kind == ST_KIND_MIG)
-		return (INT64_C(2) << 40) + it->count + 100 * (it->profile[0] - '0');
+		return (INT64_C(2) << 40) + it->count + INT64_C(100) * (it->profile[0] - '0');
 	return (it->request_mib > 0 ? it->request_mib : it->request_nano / 1000) *
 	       (int64_t)it->count;
 }

@@ -86,6 +86,8 @@ enum bp_verdict bp_node_verdict(const struct st_cluster *c, const struct st_node
 {
 	if (!n || !n->present)
 		return BP_NO_NODE;
+	if (n->unready) /* first: its reason may be why it shows no GPU */
+		return BP_UNREADY;
 	if (req->item_count > 0) {
 		if (n->gpu_count == 0)
 			return BP_NO_GPU;
@@ -96,8 +98,6 @@ enum bp_verdict bp_node_verdict(const struct st_cluster *c, const struct st_node
 						: strpool_str(st_cluster_products(c), n->product)))
 			return BP_PRODUCT;
 	}
-	if (n->unready)
-		return BP_UNREADY;
 	if (n->fences > 0)
 		return BP_FENCED;
 	/* Who asks for none may come although others overbooked, as in the scheduler. */

@@ -250,7 +250,7 @@ int en_nvml_next_xid(struct en_nvml *n, unsigned timeout_ms, char ret_uuid[EN_NV
 	struct nv_event event = {0};
 	int code, r;
 
-	if (n->events == NULL)
+	if (n->events == NULL || n->call.event_wait == NULL)
 		return EN_NVML_UNSUPPORTED;
 	do {
 		code = n->call.event_wait(n->events, &event, timeout_ms);

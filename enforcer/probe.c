@@ -287,12 +287,25 @@ static int read_gpu(struct en_prober *p, struct en_nvml_device *d, struct en_pro
 		r = probe_processes(p->nvml, d, &p->options, m, ret, gpu, err);
 	if (r < 0)
 		return r;
-	gpu->xid = m->xid_last;
-	probe_judge(&p->options, m, gpu);
 	m->last = *gpu;
 	m->seen = true;
+	m->answers = true;
 	ret->gpu_count++;
 	return 0;
+}
+
+/* After the XID errors were read, which may be about GPUs first seen in this run. */
+static void judge_gpus(struct en_prober *p, struct en_probe *ret)
+{
+	for (size_t i = 0; i < ret->gpu_count; i++) {
+		struct probe_memory *m = memory_find(p, ret->gpus[i].uuid);
+
+		if (m == NULL || !m->answers)
+			continue;
+		ret->gpus[i].xid = m->xid_last;
+		probe_judge(&p->options, m, &ret->gpus[i]);
+		m->last = ret->gpus[i];
+	}
 }
 
 static int read_gpus(struct en_prober *p, struct en_probe *ret, struct err *err)
@@ -381,9 +394,11 @@ static int run(struct en_prober *p, struct en_probe *ret, struct err *err)
 		p->watching = r >= 0;
 	}
 	if (r >= 0)
+		r = read_gpus(p, ret, err);
+	if (r == 0)
 		r = read_xids(p, ret, err);
 	if (r == 0)
-		r = read_gpus(p, ret, err);
+		judge_gpus(p, ret);
 	return r;
 }
 
@@ -396,7 +411,7 @@ int en_prober_run(struct en_prober *p, struct en_probe *ret, struct err *err)
 	for (int tries = 0; tries < 2; tries++) {
 		memset(ret, 0, sizeof(*ret));
 		for (size_t i = 0; i < MEMORY_MAX; i++)
-			p->memory[i].seen = false;
+			p->memory[i].seen = p->memory[i].answers = false;
 		why.msg[0] = '\0';
 		r = run(p, ret, &why);
 		if (r == 0 || p->nvml == NULL || !en_nvml_lost(p->nvml))

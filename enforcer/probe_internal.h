@@ -8,6 +8,7 @@
 struct probe_memory {
 	struct en_probe_gpu last; /* as last seen answering; uuid "" = slot not used */
 	bool seen;                /* in the present run */
+	bool answers;             /* and it answered */
 	uint64_t xid_fatal;       /* 0 = none */
 	uint64_t xid_last;
 	unsigned throttled, clean; /* probes in a row */

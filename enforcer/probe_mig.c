@@ -4,7 +4,6 @@
  * that one knows: names and sizes come from the built-in table then. What cannot be read is left to the
  * table on the reading side, except instances: a GPU whose instances are not known gets nothing. */
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "enforcer/probe_internal.h"
@@ -151,7 +150,6 @@ static int read_geometry(struct en_nvml *n, struct en_nvml_device *d, struct en_
 	struct err why = ERR_INIT;
 	int r;
 
-	snprintf(g->model, sizeof(g->model), "%.31s", table != NULL ? table->model : gpu->product);
 	r = gpu->mig_enabled ? read_on(n, d, table, g, err) : read_off(n, d, table, g, err);
 	if (r < 0)
 		return r;

@@ -193,7 +193,7 @@ static int review(const struct ex_admit *how, const cJSON *root, struct ku_arena
 		rc = judge_pod(how, request, arena, &a, &why, err);
 	if (rc == 0) {
 		put_answer(out, &a);
-		*ret = !a.allowed	  ? EX_ADMIT_REFUSED
+		*ret = !a.allowed        ? EX_ADMIT_REFUSED
 		       : a.patch.len > 0 ? EX_ADMIT_CHANGED
 					 : EX_ADMIT_ALLOWED;
 	}

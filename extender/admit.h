@@ -13,8 +13,9 @@
 
 struct ex_admit {
 	struct ex_service *service;
-	const char *scheduler; /* what /mutate gives to pods of the default scheduler; "" = nothing */
-	bool mutate;           /* else validate */
+	const char
+		*scheduler; /* what /mutate gives to pods of the default scheduler; "" = nothing */
+	bool mutate;        /* else validate */
 };
 
 /* Reads an AdmissionReview and writes the one that answers it. ERR_INVALID: it is none, nothing was

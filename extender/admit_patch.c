@@ -154,8 +154,8 @@ static void set_scheduler(struct patch *p, const struct st_pod_spec *spec, const
 {
 	struct buf path = BUF_INIT;
 
-	if (name[0] == '\0' || (spec->scheduler[0] != '\0' &&
-				strcmp(spec->scheduler, "default-scheduler") != 0))
+	if (name[0] == '\0' ||
+	    (spec->scheduler[0] != '\0' && strcmp(spec->scheduler, "default-scheduler") != 0))
 		return;
 	buf_puts(&path, "/spec/schedulerName");
 	begin_op(p, "add", &path);

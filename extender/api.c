@@ -175,12 +175,14 @@ static void *work(void *arg)
 	struct timespec until;
 
 	while (!atomic_load(&a->stopping)) {
-		int64_t next, now, wait;
+		int64_t next, held, now, wait;
 
 		go_on(a);
 		tell(a);
 		ex_api_totals_run(a);
 		next = ex_api_flights_run(a);
+		held = ex_api_holds_run(a);
+		next = held < next ? held : next;
 		now = ex_api_now_us(a);
 		wait = next - now < TURN_US ? next - now : TURN_US;
 		clock_gettime(CLOCK_MONOTONIC, &until);
@@ -321,6 +323,7 @@ void ex_api_stop(struct ex_api *a)
 	if (a->worker_runs) {
 		ex_api_wake(a);
 		pthread_join(a->worker, NULL);
+		ex_api_holds_end(a);
 		let_land(a);
 		ex_api_flights_end(a, "the extender is shutting down");
 	}

@@ -57,6 +57,26 @@ struct ex_api_waiter {
  * the same pod to the same node that is under way is joined. */
 void ex_api_bind(struct ex_api *a, const struct ex_bind_args *args, struct ex_api_waiter *w);
 
+/* ---- refusals that may be out of date ---- */
+
+/* The scheduler hears of room when we do, and asks at once: a refusal that is out of date by a
+ * millisecond would leave its pod waiting for minutes. So a refusal is held for a moment, in case room
+ * appears. Zeroed by the caller before the question; parked under a lock, woken by any thread. */
+struct ex_api_hold {
+	void (*park)(struct ex_api_hold *h);
+	void (*wake)(struct ex_api_hold *h); /* ask again */
+	struct ex_api_hold *next;
+	int64_t until_us;
+};
+/* Grows when room may have appeared. */
+uint64_t ex_api_room(struct ex_api *a);
+enum ex_api_held {
+	EX_API_ANSWER, /* it was held long enough */
+	EX_API_AGAIN,  /* room may have appeared since seen: ask again */
+	EX_API_HELD,   /* parked */
+};
+enum ex_api_held ex_api_hold(struct ex_api *a, struct ex_api_hold *h, uint64_t seen);
+
 /* ---- looking in ---- */
 
 enum ex_api_kind { EX_API_NODES, EX_API_PODS, EX_API_KINDS };
@@ -71,6 +91,7 @@ struct ex_api_stats {
 	int64_t post_wait_us_max; /* from a bind's arrival to its POST, largest of all */
 	uint64_t post_wait_us_sum, post_wait_count;
 	uint64_t totals_written, totals_failed;
+	uint64_t refusals_held, refusals_saved;
 	uint64_t pods_held; /* bound pods that cannot be booked now */
 	uint64_t requests, retries, failures, throttled, unauthorized, token_reads;
 	uint64_t events_sent, events_dropped;

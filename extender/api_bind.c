@@ -6,97 +6,11 @@
 
 #include "extender/api_internal.h"
 
-#define READ_MS 4000       /* for a pod that nobody waits for */
-#define AGAIN_US 2000000   /* between two such readings */
-#define PAUSE_MIN_MS 50    /* before a POST is sent again */
+#define READ_MS 4000     /* for a pod that nobody waits for */
+#define AGAIN_US 2000000 /* between two readings */
+#define PAUSE_MIN_MS 50  /* before a POST is sent again */
 #define PAUSE_MAX_MS 800
-#define SPARE_US 200000    /* less than this left: not worth a POST */
-
-/* ---- waiters ---- */
-
-/* Microseconds that somebody will still wait; *ret_awaited: anybody at all. */
-static int64_t left_us(struct ex_flight *f, bool *ret_awaited)
-{
-	int64_t until;
-
-	pthread_mutex_lock(&f->api->lock);
-	until = f->until_us;
-	*ret_awaited = f->waiters != NULL;
-	pthread_mutex_unlock(&f->api->lock);
-	return until - ex_api_now_us(f->api);
-}
-
-static struct ex_api_waiter *take_waiters(struct ex_flight *f)
-{
-	struct ex_api_waiter *list;
-
-	pthread_mutex_lock(&f->api->lock);
-	list = f->waiters;
-	f->waiters = NULL;
-	pthread_mutex_unlock(&f->api->lock);
-	return list;
-}
-
-static void answer(struct ex_api_waiter *list, int rc, const struct err *err)
-{
-	while (list != NULL) {
-		struct ex_api_waiter *next = list->next;
-
-		list->done(list, rc, err);
-		list = next;
-	}
-}
-
-/* ---- life of a flight ---- */
-
-static void flight_free(struct ex_flight *f)
-{
-	ex_bind_args_fini(&f->args);
-	ex_op_fini(&f->op);
-	free(f);
-}
-
-/* It is over: the waiters hear it, and those that came in the last moment. */
-static void land(struct ex_flight *f, int rc, const struct err *err)
-{
-	struct ex_api *a = f->api;
-	struct ex_api_waiter *list;
-
-	pthread_mutex_lock(&a->lock);
-	if (f->verify)
-		HASH_DEL(a->verifies, f);
-	else
-		HASH_DEL(a->flights, f);
-	list = f->waiters;
-	pthread_cond_broadcast(&a->work);
-	pthread_mutex_unlock(&a->lock);
-	answer(list, rc, err);
-	flight_free(f);
-}
-
-/* The worker goes on with it at due_us. */
-static void rest(struct ex_flight *f, int64_t due_us)
-{
-	struct ex_api *a = f->api;
-
-	pthread_mutex_lock(&a->lock);
-	f->calling = false;
-	f->due_us = due_us;
-	pthread_cond_broadcast(&a->work);
-	pthread_mutex_unlock(&a->lock);
-}
-
-/* Nobody waits any more, but the outcome is open: GPUs stay reserved until reading tells. */
-static void leave_open(struct ex_flight *f, int64_t due_us)
-{
-	struct err err = ERR_INIT;
-
-	err_set(&err, ERR_IO,
-		"whether pod %s/%s was bound to node \"%s\" is not known yet; it is being read: %s",
-		f->args.ns, f->args.name, f->args.node, f->text.msg);
-	answer(take_waiters(f), ERR_IO, &err);
-	rest(f, due_us);
-}
+#define SPARE_US 200000 /* less than this left: not worth a POST */
 
 /* The books follow the outcome. */
 static void settle(struct ex_flight *f, int rc)
@@ -111,7 +25,7 @@ static void land_bound(struct ex_flight *f)
 	struct err none = ERR_INIT;
 
 	settle(f, 0);
-	land(f, 0, &none);
+	ex_flight_land(f, 0, &none);
 }
 
 static void land_failed(struct ex_flight *f, const char *what)
@@ -120,19 +34,20 @@ static void land_failed(struct ex_flight *f, const char *what)
 
 	err_set(&err, ERR_CONFLICT, "pod %s/%s: %s", f->args.ns, f->args.name, what);
 	settle(f, ERR_CONFLICT);
-	land(f, ERR_CONFLICT, &err);
+	ex_api_room_grew(f->api);
+	ex_flight_land(f, ERR_CONFLICT, &err);
 }
 
 /* ---- reading ---- */
 
 static void on_read(void *ctx, enum ku_pod_seen seen, const cJSON *obj, const char *text);
 
-static void read_pod(struct ex_flight *f)
+void ex_flight_read(struct ex_flight *f)
 {
 	struct ex_api *a = f->api;
 	struct err err = ERR_INIT;
 	bool awaited;
-	int64_t left_ms = left_us(f, &awaited) / 1000;
+	int64_t left_ms = ex_flight_left_us(f, &awaited) / 1000;
 
 	if (!awaited || left_ms > READ_MS)
 		left_ms = READ_MS;
@@ -201,14 +116,14 @@ static void on_posted(void *ctx, const struct ku_bind_result *res)
 		f->final_us = res->final_us;
 	if (res->retry_after_ms > (int64_t)f->pause_ms)
 		f->pause_ms = res->retry_after_ms < 60000 ? (unsigned)res->retry_after_ms : 60000;
-	read_pod(f);
+	ex_flight_read(f);
 }
 
-static void post(struct ex_flight *f)
+void ex_flight_post(struct ex_flight *f)
 {
 	struct ex_api *a = f->api;
 	bool awaited;
-	int64_t now = ex_api_now_us(a), left_ms = left_us(f, &awaited) / 1000, most;
+	int64_t now = ex_api_now_us(a), left_ms = ex_flight_left_us(f, &awaited) / 1000, most;
 	struct ku_bind b = {
 		.ns = f->args.ns,
 		.name = f->args.name,
@@ -237,7 +152,7 @@ static void post(struct ex_flight *f)
 	/* Nothing was sent by this call; an earlier one may be under way yet. */
 	f->text = err;
 	if (f->final_us > now)
-		leave_open(f, f->final_us);
+		ex_flight_leave_open(f, f->final_us);
 	else
 		land_failed(f, err.msg);
 }
@@ -249,14 +164,14 @@ static void still_unbound(struct ex_flight *f)
 {
 	int64_t now = ex_api_now_us(f->api), pause_us = (int64_t)f->pause_ms * 1000;
 	bool awaited;
-	int64_t left = left_us(f, &awaited);
+	int64_t left = ex_flight_left_us(f, &awaited);
 
 	if (awaited && f->forgiving && pause_us + SPARE_US < left &&
 	    ex_api_post_ms(f->api, f->term) > 0) {
 		f->pause_ms = f->pause_ms * 3 < PAUSE_MAX_MS ? f->pause_ms * 3 : PAUSE_MAX_MS;
-		rest(f, now + pause_us);
+		ex_flight_rest(f, now + pause_us);
 	} else if (f->final_us > now) {
-		leave_open(f, f->final_us);
+		ex_flight_leave_open(f, f->final_us);
 	} else {
 		if (f->api_status >= 400 && f->api_status < 500 && f->api_status != 409 &&
 		    f->api_status != 429)
@@ -277,7 +192,8 @@ static void read_found(struct ex_flight *f, const struct st_pod_spec *pod)
 		land_bound(f);
 		break;
 	case EX_SEEN_OTHER:
-		snprintf(text, sizeof(text), "it is bound to node \"%.253s\" by another", pod->node);
+		snprintf(text, sizeof(text), "it is bound to node \"%.253s\" by another",
+			 pod->node);
 		land_failed(f, text);
 		break;
 	case EX_SEEN_NEVER:
@@ -301,22 +217,22 @@ static void first_found(struct ex_flight *f, const struct st_pod_spec *pod)
 
 	switch (ex_mirror_seen(s, pod, f->args.node, NULL)) {
 	case EX_SEEN_OURS:
-		land(f, 0, &none);
+		ex_flight_land(f, 0, &none);
 		break;
 	case EX_SEEN_OTHER:
 		err_set(&err, ERR_CONFLICT, "pod %s/%s is bound to node \"%s\" by another", pod->ns,
 			pod->name, pod->node);
-		land(f, ERR_CONFLICT, &err);
+		ex_flight_land(f, ERR_CONFLICT, &err);
 		break;
 	case EX_SEEN_NEVER:
 		err_set(&err, ERR_CONFLICT, "pod %s/%s %s", pod->ns, pod->name,
 			pod->deleting ? "is being deleted" : "has ended");
-		land(f, ERR_CONFLICT, &err);
+		ex_flight_land(f, ERR_CONFLICT, &err);
 		break;
 	case EX_SEEN_UNBOUND:
 		if (st_contract_parse(pod, ex_service_contract(s), &req, NULL, &err) < 0 ||
 		    ex_mirror_pod(s, pod, true, &told, &err) < 0)
-			land(f, ERR_INVALID, &err);
+			ex_flight_land(f, ERR_INVALID, &err);
 		else
 			begin(f, true);
 		break;
@@ -330,7 +246,7 @@ static void verified(struct ex_flight *f, const struct st_pod_spec *pod)
 
 	if (pod->phase == ST_PHASE_SUCCEEDED || pod->phase == ST_PHASE_FAILED)
 		ex_mirror_pod_gone(f->api->cfg.service, f->args.uid);
-	land(f, 0, &none);
+	ex_flight_land(f, 0, &none);
 }
 
 static void read_gone(struct ex_flight *f)
@@ -344,7 +260,7 @@ static void read_gone(struct ex_flight *f)
 	pthread_mutex_unlock(&f->api->lock);
 	err_set(&err, ERR_NOT_FOUND, "pod %s/%s (uid %s) is gone", f->args.ns, f->args.name,
 		f->args.uid);
-	land(f, ERR_NOT_FOUND, &err);
+	ex_flight_land(f, ERR_NOT_FOUND, &err);
 }
 
 static void read_failed(struct ex_flight *f, const char *text)
@@ -354,10 +270,10 @@ static void read_failed(struct ex_flight *f, const char *text)
 	if (f->posts == 0 && !f->verify) {
 		err_set(&err, ERR_IO, "pod %s/%s cannot be read: %s", f->args.ns, f->args.name,
 			text);
-		land(f, ERR_IO, &err);
+		ex_flight_land(f, ERR_IO, &err);
 		return;
 	}
-	leave_open(f, ex_api_now_us(f->api) + AGAIN_US);
+	ex_flight_leave_open(f, ex_api_now_us(f->api) + AGAIN_US);
 }
 
 static void on_read(void *ctx, enum ku_pod_seen seen, const cJSON *obj, const char *text)
@@ -401,37 +317,13 @@ static void begin(struct ex_flight *f, bool read)
 		rc = err_set(&err, ERR_CONFLICT, "pod %s/%s is changing; it is tried again",
 			     f->args.ns, f->args.name);
 	if (rc < 0)
-		land(f, rc, &err);
+		ex_flight_land(f, rc, &err);
 	else if (hold == EX_HOLD_BOUND)
-		land(f, 0, &none);
+		ex_flight_land(f, 0, &none);
 	else if (hold == EX_HOLD_READ)
-		read_pod(f);
+		ex_flight_read(f);
 	else
-		post(f);
-}
-
-static struct ex_flight *flight_new(struct ex_api *a, const char *uid, const char *ns,
-				    const char *name, const char *node)
-{
-	struct ex_flight *f = calloc(1, sizeof(*f));
-
-	if (f == NULL)
-		return NULL;
-	f->api = a;
-	f->calling = true;
-	f->pause_ms = PAUSE_MIN_MS;
-	f->start_us = ex_api_now_us(a);
-	f->term = atomic_load(&a->term);
-	f->args.uid = strdup(uid);
-	f->args.ns = strdup(ns);
-	f->args.name = strdup(name);
-	f->args.node = strdup(node);
-	if (f->args.uid == NULL || f->args.ns == NULL || f->args.name == NULL ||
-	    f->args.node == NULL) {
-		flight_free(f);
-		return NULL;
-	}
-	return f;
+		ex_flight_post(f);
 }
 
 /* Under the lock: the flight of that uid gets one more waiter. 1: and is to be gone on with by the
@@ -464,7 +356,7 @@ void ex_api_bind(struct ex_api *a, const struct ex_bind_args *args, struct ex_ap
 
 	w->next = NULL;
 	w->until_us = ex_api_now_us(a) + a->cfg.bind_ms * 1000;
-	f = flight_new(a, args->uid, args->ns, args->name, args->node);
+	f = ex_flight_new(a, args->uid, args->ns, args->name, args->node);
 	pthread_mutex_lock(&a->lock);
 	HASH_FIND_STR(a->flights, args->uid, old);
 	if (old != NULL) {
@@ -478,142 +370,11 @@ void ex_api_bind(struct ex_api *a, const struct ex_bind_args *args, struct ex_ap
 		rc = err_set(&err, ERR_NOMEM, "out of memory for a bind");
 	pthread_mutex_unlock(&a->lock);
 	if (f != NULL && (old != NULL || rc < 0))
-		flight_free(f);
+		ex_flight_free(f);
 	if (rc < 0)
-		answer(w, rc, &err);
+		ex_flight_answer(w, rc, &err);
 	else if (rc == 1)
-		post(old);
+		ex_flight_post(old);
 	else if (old == NULL)
 		begin(f, false);
-}
-
-/* ---- by the worker ---- */
-
-/* Moves the waiters whose time is over to *list; the others' times count for *next_us. */
-static void overdue(struct ex_flight *f, int64_t now, struct ex_api_waiter **list, int64_t *next_us)
-{
-	struct ex_api_waiter **at = &f->waiters, *w;
-
-	while ((w = *at) != NULL) {
-		if (w->until_us > now) {
-			*next_us = w->until_us < *next_us ? w->until_us : *next_us;
-			at = &w->next;
-			continue;
-		}
-		*at = w->next;
-		w->next = *list;
-		*list = w;
-		f->api->stats.binds_timeout++;
-	}
-}
-
-/* Is it this one's turn? Then it is the worker's. */
-static bool due(struct ex_flight *f, int64_t now, int64_t *next_us)
-{
-	if (f->calling)
-		return false;
-	if (f->due_us > now) {
-		*next_us = f->due_us < *next_us ? f->due_us : *next_us;
-		return false;
-	}
-	f->calling = true;
-	return true;
-}
-
-int64_t ex_api_flights_run(struct ex_api *a)
-{
-	struct ex_flight *f, *next, *list = NULL;
-	int64_t now = ex_api_now_us(a), next_us = INT64_MAX;
-	struct ex_api_waiter *late = NULL;
-	struct err err = ERR_INIT;
-	bool awaited;
-
-	pthread_mutex_lock(&a->lock);
-	for (int table = 0; table < 2; table++) {
-		struct ex_flight *head = table == 0 ? a->flights : a->verifies;
-
-		HASH_ITER(hh, head, f, next) {
-			overdue(f, now, &late, &next_us);
-			if (due(f, now, &next_us)) {
-				f->next = list;
-				list = f;
-			}
-		}
-	}
-	pthread_mutex_unlock(&a->lock);
-	err_set(&err, ERR_IO, "the API server has not answered in time; the pod is being read");
-	answer(late, ERR_IO, &err);
-	while ((f = list) != NULL) {
-		list = f->next;
-		left_us(f, &awaited);
-		if (awaited && f->posts > 0 && f->forgiving)
-			post(f);
-		else
-			read_pod(f);
-	}
-	return next_us;
-}
-
-static void verify_one(struct ex_api *a, const char *uid, const char *ns, const char *name)
-{
-	struct ex_flight *f = flight_new(a, uid, ns, name, ""), *old;
-
-	if (f == NULL)
-		return; /* at the next list */
-	f->verify = true;
-	pthread_mutex_lock(&a->lock);
-	HASH_FIND_STR(a->verifies, uid, old);
-	if (old == NULL)
-		HASH_ADD_KEYPTR(hh, a->verifies, f->args.uid, strlen(f->args.uid), f);
-	pthread_mutex_unlock(&a->lock);
-	if (old != NULL || !HASH_ADDED(f, hh))
-		flight_free(f);
-	else
-		read_pod(f);
-}
-
-void ex_api_flights_verify(struct ex_api *a)
-{
-	struct err err = ERR_INIT;
-	char *list = NULL;
-	size_t len = 0;
-
-	if (ex_mirror_unseen(a->cfg.service, &list, &len, &err) < 0)
-		return;
-	for (const char *p = list; p != NULL && p < list + len;) {
-		const char *uid = p, *ns = uid + strlen(uid) + 1, *name = ns + strlen(ns) + 1;
-
-		p = name + strlen(name) + 1;
-		verify_one(a, uid, ns, name);
-	}
-	free(list);
-}
-
-void ex_api_flights_end(struct ex_api *a, const char *why)
-{
-	struct ex_flight *f, *next;
-	struct ex_api_waiter *list = NULL;
-	struct err err = ERR_INIT;
-	int64_t none = 0;
-
-	err_set(&err, ERR_IO, "%s", why);
-	pthread_mutex_lock(&a->lock);
-	HASH_ITER(hh, a->flights, f, next)
-		overdue(f, INT64_MAX, &list, &none);
-	pthread_mutex_unlock(&a->lock);
-	answer(list, ERR_IO, &err);
-}
-
-void ex_api_flights_fini(struct ex_api *a)
-{
-	struct ex_flight *f, *next;
-
-	HASH_ITER(hh, a->flights, f, next) {
-		HASH_DEL(a->flights, f);
-		flight_free(f);
-	}
-	HASH_ITER(hh, a->verifies, f, next) {
-		HASH_DEL(a->verifies, f);
-		flight_free(f);
-	}
 }

@@ -17,17 +17,17 @@
 /* A pod's bind, from its arrival until its outcome is known; longer than anybody waits for it. While
  * calling, its owner is the call that is under way, else the api's lock. */
 struct ex_flight {
-	UT_hash_handle hh; /* by uid */
+	UT_hash_handle hh;      /* by uid */
 	struct ex_flight *next; /* in a list of the worker */
 	struct ex_api *api;
 	struct ex_bind_args args; /* owned */
 	struct ex_op op;
 	struct ex_api_waiter *waiters; /* under the lock */
 	int64_t until_us;              /* under the lock: of the waiter with most time left */
-	int64_t due_us;                /* under the lock: when the worker goes on, where not calling */
-	int64_t start_us, spent_us;    /* arrival, and from there to the first POST */
-	int64_t final_us;              /* of all POSTs whose outcome is unknown; 0: none */
-	uint64_t term;                 /* that the choice was made in */
+	int64_t due_us;             /* under the lock: when the worker goes on, where not calling */
+	int64_t start_us, spent_us; /* arrival, and from there to the first POST */
+	int64_t final_us;           /* of all POSTs whose outcome is unknown; 0: none */
+	uint64_t term;              /* that the choice was made in */
 	size_t present_bytes;
 	unsigned posts, pause_ms;
 	bool calling;
@@ -63,6 +63,9 @@ struct ex_api {
 	pthread_cond_t work;
 	/* under it: */
 	struct ex_flight *flights, *verifies;
+	struct ex_api_hold *holds;
+	uint64_t room;
+	int64_t held_in_vain_us; /* when the last one was */
 	struct ex_total *totals, *totals_due;
 	bool nodes_synced, pods_synced, verify_due;
 	struct ex_api_stats stats;
@@ -76,11 +79,37 @@ void ex_api_wake(struct ex_api *a);
 /* Milliseconds for which a POST of that term may be under way from now on; 0: none may be sent. */
 int64_t ex_api_post_ms(struct ex_api *a, uint64_t term);
 
+/* ---- api_hold.c ---- */
+/* Room may have appeared. */
+void ex_api_room_grew(struct ex_api *a);
+/* By the worker: wakes those whose time is over; when the next one is. */
+int64_t ex_api_holds_run(struct ex_api *a);
+void ex_api_holds_end(struct ex_api *a);
+
 /* ---- api_watch.c ---- */
 int ex_api_watch_start(struct ex_api *a, enum ex_api_kind kind, struct err *err);
 void ex_api_watch_fini(struct ex_api *a);
 
-/* ---- api_bind.c: by the worker ---- */
+/* ---- api_flight.c ---- */
+/* The caller's, and not in a table yet; NULL: no memory. node "" where it only verifies. */
+struct ex_flight *ex_flight_new(struct ex_api *a, const char *uid, const char *ns, const char *name,
+				const char *node);
+void ex_flight_free(struct ex_flight *f);
+/* Microseconds that somebody will still wait; *ret_awaited: anybody at all. */
+int64_t ex_flight_left_us(struct ex_flight *f, bool *ret_awaited);
+void ex_flight_answer(struct ex_api_waiter *list, int rc, const struct err *err);
+/* It is over: the waiters hear it, and the flight is no more. */
+void ex_flight_land(struct ex_flight *f, int rc, const struct err *err);
+/* The worker goes on with it at due_us. */
+void ex_flight_rest(struct ex_flight *f, int64_t due_us);
+/* The same, and nobody waits any more: GPUs stay reserved until reading tells. */
+void ex_flight_leave_open(struct ex_flight *f, int64_t due_us);
+
+/* ---- api_bind.c: for the owner of a flight ---- */
+void ex_flight_post(struct ex_flight *f);
+void ex_flight_read(struct ex_flight *f);
+
+/* ---- api_flight.c: by the worker ---- */
 /* Does what is due; when the next thing is, INT64_MAX: nothing. */
 int64_t ex_api_flights_run(struct ex_api *a);
 /* Looks after pods that are bound in the model and that no watch has told of. */

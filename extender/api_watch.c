@@ -49,6 +49,14 @@ static void held_drop(struct ex_api *a, const char *uid)
 	held_free(h);
 }
 
+static bool held_known(const struct ex_api *a, const char *uid)
+{
+	struct ex_held *h;
+
+	HASH_FIND_STR(a->held, uid, h);
+	return h != NULL;
+}
+
 static int held_put(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
 		    struct err *err)
 {
@@ -118,10 +126,12 @@ static int take_pod(struct ex_api *a, const cJSON *obj, struct err *err)
 	rc = ex_mirror_pod(a->cfg.service, &pod, false, &told, err);
 	if (rc < 0)
 		return rc;
-	if (told.kind == EX_MIRROR_HELD)
+	if (told.kind == EX_MIRROR_HELD) {
 		rc = held_put(a, &pod, obj, err);
-	else
+	} else if (held_known(a, pod.uid) || told.kind == EX_MIRROR_DONE) {
 		held_drop(a, pod.uid);
+		ex_api_room_grew(a);
+	}
 	if (told.kind == EX_MIRROR_HELD && told.fenced && told.news)
 		tell_held(a, &pod, told.why.msg);
 	count_held(a);
@@ -137,6 +147,7 @@ static int on_pod(void *ctx, enum ku_change change, const cJSON *obj, struct err
 	held_drop(a, meta(obj, "uid"));
 	ex_mirror_pod_gone(a->cfg.service, meta(obj, "uid"));
 	count_held(a);
+	ex_api_room_grew(a);
 	return 0;
 }
 
@@ -147,6 +158,7 @@ static void on_pod_gone(void *ctx, const char *uid)
 	held_drop(a, uid);
 	ex_mirror_pod_gone(a->cfg.service, uid);
 	count_held(a);
+	ex_api_room_grew(a);
 }
 
 static void on_pods_synced(void *ctx, const char *rv)
@@ -271,8 +283,10 @@ static int take_node(struct ex_api *a, const cJSON *obj, struct err *err)
 			  log_quote(told.why.msg, quoted, sizeof(quoted)));
 	if (!told.refused)
 		ex_api_total_note(a, name, advertised_mib(obj), told.total_mib);
-	if (told.changed)
+	if (told.changed) {
 		retry_held(a, name);
+		ex_api_room_grew(a);
+	}
 	return 0;
 }
 

@@ -102,6 +102,7 @@ int ex_reserve(struct ex_service *s, const struct ex_bind_args *a, const struct 
 	if (node == ST_NONE)
 		return err_set(err, ERR_NOT_FOUND, "node \"%s\" is not known", a->node);
 	ex_nominations_expire(s);
+	ex_expected_drop(s, a->uid);
 	code = ex_choose(s, &pod->req, a->uid, pod->ident.priority, node, &op->decision);
 	if (code != EX_OK)
 		return refuse(s, a, node, &pod->req, code, err);

@@ -22,15 +22,51 @@ static bool may_answer(struct ex_exchange *x)
 	return false;
 }
 
+static struct ex_exchange *of_hold(struct ex_api_hold *h)
+{
+	return (struct ex_exchange *)((char *)h - offsetof(struct ex_exchange, hold));
+}
+
+static void park_hold(struct ex_api_hold *h)
+{
+	ex_exchange_park(of_hold(h));
+}
+
+static void wake_hold(struct ex_api_hold *h)
+{
+	ex_exchange_again(of_hold(h));
+}
+
+/* No node passes, and not because of what the pod asks for. */
+static bool nothing_passes(const struct ex_exchange *x)
+{
+	return x->scratch.tally[EX_OK] == 0 && x->scratch.tally[EX_REQUEST] == 0 &&
+	       x->scratch.verdicts.count > 0;
+}
+
 static void run_filter(struct ex_exchange *x)
 {
 	const struct ex_server_config *cfg = ex_exchange_config(x);
 	struct err err = ERR_INIT;
+	enum ex_api_held held;
+	uint64_t seen;
 
-	if (!may_answer(x))
-		return;
-	if (ex_verb_filter(cfg->service, &x->scratch, x->in.data, x->in.len, &x->out, &err) < 0)
-		ex_exchange_failed(x, err.msg);
+	x->hold.park = park_hold;
+	x->hold.wake = wake_hold;
+	do {
+		held = EX_API_ANSWER;
+		buf_reset(&x->out);
+		if (!may_answer(x))
+			return;
+		seen = cfg->api != NULL ? ex_api_room(cfg->api) : 0;
+		if (ex_verb_filter(cfg->service, &x->scratch, x->in.data, x->in.len, &x->out,
+				   &err) < 0)
+			ex_exchange_failed(x, err.msg);
+		else if (cfg->api != NULL && nothing_passes(x))
+			held = ex_api_hold(cfg->api, &x->hold, seen);
+	} while (held == EX_API_AGAIN);
+	if (held == EX_API_HELD)
+		return; /* x may be another thread's by now */
 	ex_metrics_verdicts(cfg->metrics, x->scratch.tally);
 }
 

@@ -19,7 +19,8 @@ struct ex_journal {
 	bool sync;
 	off_t len; /* of whole lines; the writer's own */
 	char *path;
-	atomic_bool broken;
+	atomic_bool failing; /* the last write failed */
+	atomic_bool broken;  /* and the file could not be put right again */
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	struct ex_journal_entry *first, **last; /* submitted */
@@ -43,6 +44,7 @@ static int write_batch(struct ex_journal *j, struct err *err)
 	if (file_write_all(j->fd, j->batch.data, j->batch.len) < 0 ||
 	    (j->sync && fdatasync(j->fd) < 0))
 		rc = err_set(err, ERR_IO, "%s: %s", j->path, strerror(errno));
+	atomic_store(&j->failing, rc < 0);
 	if (rc == 0) {
 		j->len += (off_t)j->batch.len;
 		return 0;
@@ -155,7 +157,7 @@ int ex_journal_append(struct ex_journal *j, const char *line, size_t len, struct
 
 bool ex_journal_broken(const struct ex_journal *j)
 {
-	return atomic_load(&j->broken);
+	return atomic_load(&j->broken) || atomic_load(&j->failing);
 }
 
 /* ---- opening and closing ---- */
@@ -176,6 +178,15 @@ static int open_file(struct ex_journal *j, struct err *err)
 	return j->sync ? file_sync_folder(j->path, err) : 0;
 }
 
+/* What stands behind the last whole line may be cut off only where it is the start of a record: any
+ * other file stays as it is. */
+static bool torn_record(const char *tail, size_t len)
+{
+	return strncmp(tail, EX_JOURNAL_LINE_START,
+		       len < strlen(EX_JOURNAL_LINE_START) ? len : strlen(EX_JOURNAL_LINE_START)) ==
+	       0;
+}
+
 static int load(struct ex_journal *j, const struct ex_journal_reader *r, size_t *ret_torn,
 		struct err *err)
 {
@@ -187,6 +198,9 @@ static int load(struct ex_journal *j, const struct ex_journal_reader *r, size_t 
 	if (rc < 0)
 		return rc;
 	rc = ex_journal_read(text, len, r, &good, err);
+	if (rc == 0 && !torn_record(text + good, len - good))
+		rc = err_set(err, ERR_INVALID, "not a journal of tessera-extender: it ends in text that "
+						 "is no record; nothing was changed");
 	free(text);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", j->path);

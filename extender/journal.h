@@ -59,8 +59,12 @@ struct ex_journal_entry {
 	struct ex_journal_entry *next;
 };
 
+/* How each line begins. */
+#define EX_JOURNAL_LINE_START "{\"v\":1,\"event\":\""
+
 /* Opens or makes the file, reads what is in it through r, cuts off a torn last line (*ret_torn: its
- * bytes) and starts the writer's thread. sync: a line is done when it is on the disk.
+ * bytes; text that is not the start of a record is ERR_INVALID and stays) and starts the
+ * writer's thread. sync: a line is done when it is on the disk.
  * ERR_CONFLICT: another process has it open. ERR_IO, ERR_TOO_LARGE, ERR_NOMEM, ex_journal_read(). */
 struct ex_journal *ex_journal_open(const char *path, bool sync, const struct ex_journal_reader *r,
 				   size_t *ret_torn, struct err *err);
@@ -73,7 +77,7 @@ void ex_journal_close(struct ex_journal *j);
 void ex_journal_submit(struct ex_journal *j, struct ex_journal_entry *e);
 /* Submits and waits. */
 int ex_journal_append(struct ex_journal *j, const char *line, size_t len, struct err *err);
-/* True once lines cannot be written any more. Any thread. */
+/* True after a line could not be written, until one could. Any thread. */
 bool ex_journal_broken(const struct ex_journal *j);
 
 #endif

@@ -75,7 +75,7 @@ static void judge_nominated(struct ex_service *s, const struct ex_question *q,
 {
 	for (size_t i = 0; i < v->count; i++) {
 		if (v->code[i] == EX_OK && v->node[i] != ST_NONE &&
-		    ex_nominated(s, q->ident.uid, q->ident.priority, v->node[i]))
+		    ex_nominated(s, q->ident.uid, q->ident.priority, v->node[i], true))
 			v->code[i] = (uint8_t)ex_choose(s, &q->req, q->ident.uid, q->ident.priority,
 							v->node[i], NULL);
 	}
@@ -129,6 +129,25 @@ static void arrive(struct ex_service *s, struct ex_recent_pod *pod)
 	s->arrival_due = true;
 }
 
+/* Until its bind comes, other questions are answered as if the pod were on the node that prioritize
+ * puts first: the scheduler asks about the next pod before it binds the last. */
+static void expect(struct ex_service *s, const struct ex_question *q, const struct ex_verdicts *v)
+{
+	uint32_t best = ST_NONE;
+	uint64_t key = 0;
+
+	for (size_t i = 0; i < v->count; i++) {
+		if (v->code[i] == EX_OK && v->node[i] != ST_NONE &&
+		    (best == ST_NONE || v->key[i] > key)) {
+			best = v->node[i];
+			key = v->key[i];
+		}
+	}
+	if (best != ST_NONE && q->req.item_count > 0 && q->nominated[0] == '\0' &&
+	    q->ident.uid[0] != '\0')
+		ex_expect(s, q->ident.uid, best, &q->req);
+}
+
 /* What is remembered of the pod, for its bind and for others' filters. */
 static void remember(struct ex_service *s, const struct ex_question *q)
 {
@@ -153,7 +172,8 @@ static void remember(struct ex_service *s, const struct ex_question *q)
 }
 
 static int judge_known(struct ex_service *s, const struct ex_question *q,
-		       const struct ex_names *names, struct ex_verdicts *v, struct err *err)
+		       const struct ex_names *names, bool cached, struct ex_verdicts *v,
+		       struct err *err)
 {
 	const struct st_pod *bound;
 	int rc;
@@ -170,7 +190,10 @@ static int judge_known(struct ex_service *s, const struct ex_question *q,
 		return rc;
 	}
 	remember(s, q);
-	return judge_fresh(s, q, v, err);
+	rc = judge_fresh(s, q, v, err);
+	if (rc == 0 && s->cfg.mirrors && cached)
+		expect(s, q, v);
+	return rc;
 }
 
 int ex_service_judge(struct ex_service *s, const struct ex_question *q,
@@ -191,7 +214,7 @@ int ex_service_judge(struct ex_service *s, const struct ex_question *q,
 		return 0;
 	}
 	pthread_mutex_lock(&s->lock);
-	rc = judge_known(s, q, names, ret, err);
+	rc = judge_known(s, q, names, items == NULL, ret, err);
 	pthread_mutex_unlock(&s->lock);
 	if (rc == 0 && items != NULL)
 		rc = ex_judge_objects(s, q, names, items, a, ret, err);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ static int split(const char *text, char *host, size_t host_cap, const char **ret
 	} else if (memchr(text, ':', len) != NULL) {
 		return err_set(err, ERR_INVALID, "\"%s\": write IPv6 as [ADDR]:PORT", text);
 	}
+	if (strlen(colon + 1) > 5 || strtoul(colon + 1, NULL, 10) > 65535)
+		return err_set(err, ERR_INVALID, "\"%s\": the port is not in 0 to 65535", text);
 	if (len >= host_cap)
 		return err_set(err, ERR_INVALID, "\"%s\": the address is too long", text);
 	memcpy(host, text, len);

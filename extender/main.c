@@ -127,7 +127,7 @@ static int start_api(struct ex_service *s, const struct ex_options *o, const str
 		.log = log,
 		.leader_elect = o->leader_elect,
 		.lease_ns = o->lease_namespace[0] != '\0' ? o->lease_namespace
-			    : o->in_cluster		  ? kube->ns
+			    : o->in_cluster               ? kube->ns
 							  : "kube-system",
 		.lease_name = o->lease_name,
 		.identity = identity,

@@ -103,22 +103,25 @@ static const struct {
 	[LEADER] = {"tessera_leader", "gauge", "", "1 while this replica leads."},
 	[AUTH_FAILED] = {"tessera_api_auth_failed", "gauge", "",
 			 "1 while the API server answers 401 to us."},
-	[BIND_POSTS] = {"tessera_bind_posts_total", "counter", "outcome",
-			"Bindings sent to the API server: ok, refused, unknown (no answer, 429, 5xx)."},
+	[BIND_POSTS] =
+		{"tessera_bind_posts_total", "counter", "outcome",
+		 "Bindings sent to the API server: ok, refused, unknown (no answer, 429, 5xx)."},
 	[BINDS_SETTLED] = {"tessera_binds_settled_total", "counter", "outcome",
 			   "Binds whose outcome only reading the pod told: bound; gone."},
 	[BINDS_WAITING] = {"tessera_binds_waiting", "gauge", "",
 			   "Binds that a scheduler waits for."},
-	[BINDS_UNSETTLED] = {"tessera_binds_unsettled", "gauge", "",
-			     "Binds answered with an error whose outcome is still open: their GPUs stay "
-			     "reserved."},
+	[BINDS_UNSETTLED] =
+		{"tessera_binds_unsettled", "gauge", "",
+		 "Binds answered with an error whose outcome is still open: their GPUs stay "
+		 "reserved."},
 	[BIND_POST_DELAY] = {"tessera_bind_post_delay_seconds", "summary", "",
 			     "From the arrival of a bind to its first POST."},
 	[BIND_POST_DELAY_MAX] = {"tessera_bind_post_delay_max_seconds", "gauge", "",
 				 "The longest of these."},
-	[API_REQUESTS] = {"tessera_api_requests_total", "counter", "result",
-			  "Requests to the API server: all; and of them retried, failed (no answer), "
-			  "throttled (429), unauthorized (401)."},
+	[API_REQUESTS] =
+		{"tessera_api_requests_total", "counter", "result",
+		 "Requests to the API server: all; and of them retried, failed (no answer), "
+		 "throttled (429), unauthorized (401)."},
 	[WATCH_EVENTS] = {"tessera_watch_events_total", "counter", "kind",
 			  "Objects told by watches: nodes, pods."},
 	[WATCH_LISTS] = {"tessera_watch_lists_total", "counter", "kind", "Complete lists."},
@@ -131,8 +134,9 @@ static const struct {
 		       "For how long the part of a watch that is being worked on has waited."},
 	[OBJECTS_INVALID] = {"tessera_objects_invalid_total", "counter", "kind",
 			     "Node objects, and requests of pods, that could not be used."},
-	[UNREADABLE] = {"tessera_allocations_unreadable_total", "counter", "",
-			"Bound pods whose allocation could not be read or booked: their nodes are fenced."},
+	[UNREADABLE] =
+		{"tessera_allocations_unreadable_total", "counter", "",
+		 "Bound pods whose allocation could not be read or booked: their nodes are fenced."},
 	[PODS_HELD] = {"tessera_pods_held", "gauge", "",
 		       "Bound pods that cannot be booked at present."},
 	[NODE_TOTALS] = {"tessera_node_totals_total", "counter", "result",
@@ -381,8 +385,8 @@ static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b
 
 	begin(b, f);
 	for (int i = 0; i < EX_API_KINDS; i++) {
-		uint64_t v = f == WATCH_EVENTS	   ? s->watch[i].events
-			     : f == WATCH_LISTS	   ? s->watch[i].lists
+		uint64_t v = f == WATCH_EVENTS     ? s->watch[i].events
+			     : f == WATCH_LISTS    ? s->watch[i].lists
 			     : f == WATCH_PROBLEMS ? s->watch[i].problems
 			     : f == WATCH_OBJECTS  ? s->watch[i].objects
 						   : s->watch[i].synced;
@@ -453,7 +457,8 @@ static void put_admissions(const struct ex_metrics *m, struct buf *b)
 }
 
 void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts *counts,
-		     const struct ex_api_stats *api, const struct ex_view *view, bool ready, struct buf *out)
+		     const struct ex_api_stats *api, const struct ex_view *view, bool ready,
+		     struct buf *out)
 {
 	begin(out, BUILD_INFO);
 	buf_puts(out, families[BUILD_INFO].name);

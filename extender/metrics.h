@@ -29,7 +29,7 @@ const char *ex_verb_name(enum ex_verb v);
 /* HTTP codes that are sent; others count under the last one. */
 #define EX_CODES                                                                                   \
 	{                                                                                          \
-		200, 400, 403, 404, 405, 413, 415, 500, 503                                             \
+		200, 400, 403, 404, 405, 413, 415, 500, 503                                        \
 	}
 #define EX_CODES_COUNT 9
 #define EX_LATENCY_BUCKETS 14
@@ -61,8 +61,8 @@ void ex_metrics_verdicts(struct ex_metrics *m, const uint32_t tally[EX_CODE_COUN
 
 /* All of it in Prometheus' text format; api NULL: without an API server. */
 void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts *counts,
-		     const struct ex_api_stats *api,
-		     const struct ex_view *view, bool ready, struct buf *out);
+		     const struct ex_api_stats *api, const struct ex_view *view, bool ready,
+		     struct buf *out);
 /* The table that METRICS.md holds. */
 void ex_metrics_markdown(struct buf *b);
 

@@ -40,8 +40,8 @@ static const struct row rows[] = {
 	 "Work on the API server of the cluster that this runs in, as its service account.", FLAG,
 	 AT(in_cluster), 0, 0, false},
 	{"leader-elect", "yes|no", "TESSERA_LEADER_ELECT", "yes",
-	 "Answer only while holding the lease. Without it there must never be two replicas.", YES_NO,
-	 AT(leader_elect), 0, 0, false},
+	 "Answer only while holding the lease. Without it there must never be two replicas.",
+	 YES_NO, AT(leader_elect), 0, 0, false},
 	{"lease-namespace", "NS", "TESSERA_LEASE_NAMESPACE", NULL,
 	 "Namespace of the lease; in a cluster our own, else kube-system.", TEXT,
 	 AT(lease_namespace), 0, 0, false},
@@ -51,7 +51,8 @@ static const struct row rows[] = {
 	 "Who we are in the lease: of this process only. Host name and a random number otherwise.",
 	 TEXT, AT(identity), 0, 0, false},
 	{"lease-seconds", "N", "TESSERA_LEASE_SECONDS", "15",
-	 "A replica that did not renew for so long may be replaced.", INTEGER, AT(lease_s), 2, 3600, false},
+	 "A replica that did not renew for so long may be replaced.", INTEGER, AT(lease_s), 2, 3600,
+	 false},
 	{"renew-seconds", "N", "TESSERA_RENEW_SECONDS", "10",
 	 "Stop leading when the lease could not be renewed for so long.", INTEGER, AT(renew_s), 1,
 	 3600, false},
@@ -89,14 +90,16 @@ static const struct row rows[] = {
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
 	 YES_NO, AT(journal_sync), 0, 0, false},
 	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd",
-	 "How nodes and GPUs are chosen; --help lists the policies.", TEXT, AT(policy), 0, 0, false},
+	 "How nodes and GPUs are chosen; --help lists the policies.", TEXT, AT(policy), 0, 0,
+	 false},
 	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", INTEGER, AT(threads),
 	 1, 256, false},
 	{"max-body", "BYTES", "TESSERA_MAX_BODY", "64Mi",
 	 "Largest request body; a larger one is refused in the reply's Error.", BYTES, AT(max_body),
 	 1024, INT64_C(1) << 32, false},
 	{"reserve-mib", "N", "TESSERA_RESERVE_MIB", "0",
-	 "MiB of every GPU that are never given away.", INTEGER, AT(reserve_mib), 0, INT32_MAX, false},
+	 "MiB of every GPU that are never given away.", INTEGER, AT(reserve_mib), 0, INT32_MAX,
+	 false},
 	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60",
 	 "Containers that may share one GPU: 60, or 48 on older drivers.", INTEGER, AT(clients_max),
 	 1, 60000, false},
@@ -104,8 +107,10 @@ static const struct row rows[] = {
 	 "Sum of memory limits on a GPU, as a multiple of its allocatable memory, 1 to 100.", RATIO,
 	 AT(overcommit_permille), 1000, 100000, false},
 	{"hami", NULL, "TESSERA_HAMI", "no",
-	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0, false},
-	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0, false},
+	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0,
+	 false},
+	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0,
+	 false},
 	{"prefix", "P", "TESSERA_PREFIX", "nvidia.com/container.",
 	 "Start of the annotation keys of a container.", TEXT, AT(prefix), 0, 0, false},
 	{"popularity", "PERCENT", "TESSERA_POPULARITY", "95",
@@ -126,17 +131,18 @@ static const struct row rows[] = {
 	{"nomination-seconds", "N", "TESSERA_NOMINATION_SECONDS", "600",
 	 "Room made by preemption is kept for its pod until it was not heard of for so long.",
 	 INTEGER, AT(nomination_s), 1, 86400, false},
-	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info",
-	 "error, warn, info or debug.", TEXT,
+	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.", TEXT,
 	 AT(log_level), 0, 0, true},
 	{"config", "FILE", "TESSERA_CONFIG", NULL,
 	 "YAML file with lines `option: value`. Read again at SIGHUP, when log-level and the contents "
 	 "of TLS files take effect.",
 	 TEXT, AT(config), 0, 0, false},
 	{"check-config", NULL, NULL, NULL,
-	 "Look at options and files, say what is wrong, and exit.", FLAG, AT(check_config), 0, 0, false},
+	 "Look at options and files, say what is wrong, and exit.", FLAG, AT(check_config), 0, 0,
+	 false},
 	{"help", NULL, NULL, NULL, "Print this and exit.", FLAG, AT(help), 0, 0, false},
-	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0, false},
+	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0,
+	 false},
 };
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -254,9 +260,10 @@ static int check_source(const struct ex_options *o, struct err *err)
 	int sources = (o->cluster[0] != '\0') + (o->kubeconfig[0] != '\0') + o->in_cluster;
 
 	if (sources == 0)
-		return err_set(err, ERR_INVALID,
-			       "--cluster FILE is required, or --kubeconfig FILE or --in-cluster; see "
-			       "--help");
+		return err_set(
+			err, ERR_INVALID,
+			"--cluster FILE is required, or --kubeconfig FILE or --in-cluster; see "
+			"--help");
 	if (sources > 1)
 		return err_set(err, ERR_INVALID,
 			       "only one of --cluster, --kubeconfig and --in-cluster can be given");
@@ -266,10 +273,11 @@ static int check_source(const struct ex_options *o, struct err *err)
 		return err_set(err, ERR_INVALID, "--context goes with --kubeconfig only");
 	if (o->cluster[0] == '\0' && o->leader_elect &&
 	    (o->renew_s >= o->lease_s || o->retry_s * 6 / 5 >= o->renew_s))
-		return err_set(err, ERR_INVALID,
-			       "--retry-seconds %lld, --renew-seconds %lld, --lease-seconds %lld: each "
-			       "must be less than the next, the first by a fifth",
-			       (long long)o->retry_s, (long long)o->renew_s, (long long)o->lease_s);
+		return err_set(
+			err, ERR_INVALID,
+			"--retry-seconds %lld, --renew-seconds %lld, --lease-seconds %lld: each "
+			"must be less than the next, the first by a fifth",
+			(long long)o->retry_s, (long long)o->renew_s, (long long)o->lease_s);
 	return 0;
 }
 
@@ -471,10 +479,12 @@ void ex_options_help(struct buf *b)
 	const struct po_policy *p;
 	char left[64];
 
-	buf_puts(b, "usage: tessera-extender --cluster FILE | --kubeconfig FILE | --in-cluster [option...]\n\n"
-		    "Answers a kube-scheduler's filter, prioritize, bind and preempt calls for "
-		    "fractional,\nwhole and MIG GPU requests, on the cluster of an API server or "
-		    "one read from a file.\n\n");
+	buf_puts(
+		b,
+		"usage: tessera-extender --cluster FILE | --kubeconfig FILE | --in-cluster [option...]\n\n"
+		"Answers a kube-scheduler's filter, prioritize, bind and preempt calls for "
+		"fractional,\nwhole and MIG GPU requests, on the cluster of an API server or "
+		"one read from a file.\n\n");
 	for (size_t i = 0; i < ROWS; i++) {
 		snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
 			 rows[i].arg != NULL ? " " : "", rows[i].arg != NULL ? rows[i].arg : "");
@@ -483,9 +493,11 @@ void ex_options_help(struct buf *b)
 		if (rows[i].fallback != NULL && rows[i].arg != NULL)
 			buf_printf(b, "%31s[%s]\n", "", rows[i].fallback);
 	}
-	buf_puts(b, "\nEach option but --help and --version can be set in the environment too: "
-		    "--max-body as\nTESSERA_MAX_BODY, and in the file of --config as `max-body: 1Mi`. The "
-		    "command line wins,\nthen the environment.\n\npolicies:\n");
+	buf_puts(
+		b,
+		"\nEach option but --help and --version can be set in the environment too: "
+		"--max-body as\nTESSERA_MAX_BODY, and in the file of --config as `max-body: 1Mi`. The "
+		"command line wins,\nthen the environment.\n\npolicies:\n");
 	for (size_t i = 0; (p = po_policy_at(i)) != NULL; i++)
 		buf_printf(b, "  %-12s %s\n", p->name, p->help);
 }

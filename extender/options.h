@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define EX_VERSION "0.1.0"
+#define EX_VERSION TESSERA_VERSION
 
 struct ex_options_file;
 

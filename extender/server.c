@@ -117,6 +117,12 @@ void ex_exchange_resume(struct ex_exchange *x)
 	MHD_resume_connection(x->connection);
 }
 
+void ex_exchange_again(struct ex_exchange *x)
+{
+	atomic_store(&x->again, true);
+	MHD_resume_connection(x->connection);
+}
+
 void ex_exchange_failed(struct ex_exchange *x, const char *text)
 {
 	char quoted[600];
@@ -230,6 +236,8 @@ static void begin(struct ex_exchange *x, struct ex_server *s, struct MHD_Connect
 	x->received = 0;
 	x->status = MHD_HTTP_OK;
 	x->refused = x->error = x->ran = x->parked = false;
+	atomic_store(&x->again, false);
+	x->hold.until_us = 0;
 	buf_reset(&x->in);
 	buf_reset(&x->out);
 	if (x->route == NULL)
@@ -320,8 +328,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 		*upload_len = 0;
 		return rc;
 	}
-	if (!x->refused && !x->ran) {
+	if (!x->refused && (!x->ran || atomic_exchange(&x->again, false))) {
 		x->ran = true;
+		x->parked = false;
 		x->route->run(x);
 		/* Whether the reply is ready by now or not: it is sent by the call after the park. */
 		if (x->parked)
@@ -383,14 +392,14 @@ static struct MHD_Daemon *daemon_start(struct ex_server *s)
 	} else {
 		*at = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
 	}
-	return MHD_start_daemon(
-		flags, 0,
-		NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
-		MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-		s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		(size_t)CONNECTION_MEMORY, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+	return MHD_start_daemon(flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER,
+				on_log, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
+				MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+				MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+				MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONNECTION_TIMEOUT_S,
+				MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
+				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+				MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
 
 static void server_free(struct ex_server *s)

@@ -36,12 +36,14 @@ struct ex_exchange {
 	struct ex_scratch scratch;
 	struct ex_op op;
 	struct ex_api_waiter waiter;
+	struct ex_api_hold hold;
 	size_t received;
 	unsigned status;
-	bool refused; /* out is the answer already; the body is skipped */
-	bool ran;     /* the route was run */
-	bool parked;  /* its reply comes from another thread */
-	bool error;   /* the reply says that the request failed */
+	bool refused;      /* out is the answer already; the body is skipped */
+	bool ran;          /* the route was run */
+	bool parked;       /* its reply comes from another thread */
+	atomic_bool again; /* or it is to be run once more after that */
+	bool error;        /* the reply says that the request failed */
 };
 
 const struct ex_server_config *ex_exchange_config(const struct ex_exchange *x);
@@ -49,6 +51,8 @@ const struct ex_server_config *ex_exchange_config(const struct ex_exchange *x);
  * x->out and calls ex_exchange_resume(), which may well be before run returns. */
 void ex_exchange_park(struct ex_exchange *x);
 void ex_exchange_resume(struct ex_exchange *x);
+/* The same, and its run() is called again. */
+void ex_exchange_again(struct ex_exchange *x);
 /* Marks the reply as an error and logs it once. */
 void ex_exchange_failed(struct ex_exchange *x, const char *text);
 /* {"error": text} with an HTTP status. */

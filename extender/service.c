@@ -231,6 +231,6 @@ void ex_service_counts(struct ex_service *s, struct ex_service_counts *ret)
 	pthread_mutex_lock(&s->lock);
 	*ret = s->counts;
 	ret->pods_cached = ex_recent_count(s->recent);
-	ret->nominations = s->nomination_count;
+	ret->nominations = s->nomination_count - s->expected_count;
 	pthread_mutex_unlock(&s->lock);
 }

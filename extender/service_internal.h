@@ -10,12 +10,14 @@
 
 #define EX_NOMINATIONS_MAX 1024
 
-/* Room that is being made, or was made, on a node for one pod. */
+/* Room that is being made, or was made, on a node for one pod; or that a pod is expected to take there in
+ * a moment, because filter liked that node best. */
 struct ex_nomination {
 	struct ex_nomination *next;
 	char *uid;
 	uint32_t node;
 	int32_t priority;
+	bool expected;
 	int64_t seen_ms;
 	struct st_request req;
 };
@@ -30,8 +32,8 @@ struct ex_service {
 	struct po_placer *placer;
 	struct ex_recent *recent;
 	struct ex_lookup lookup;
-	struct ex_nomination *nominations; /* newest first */
-	size_t nomination_count;
+	struct ex_nomination *nominations;       /* newest first */
+	size_t nomination_count, expected_count; /* of all; and of those only expected */
 	struct ex_op *ops;
 	bool arrival_due; /* of the last new pod: counts once the next one comes */
 	struct ex_service_counts counts;
@@ -48,16 +50,23 @@ int ex_op_prepare(struct ex_op *op, const char *uid, bool release, struct err *e
 int ex_reserve(struct ex_service *s, const struct ex_bind_args *a, const struct ex_recent_pod *pod,
 	       struct ex_op *op, struct err *err);
 
-/* Chooses on the node as if the nominated pods of the same or higher priority were there already.
+/* Chooses on the node as if the nominated pods of the same or higher priority were there already, and
+ * where the question is what others leave (ret NULL) those that are expected.
  * EX_NOMINATED when only they stand in the way, or their own room is not there yet. ret may be NULL.
  * The model is as before. */
 enum ex_code ex_choose(struct ex_service *s, const struct st_request *req, const char *uid,
 		       int32_t priority, uint32_t node, struct st_decision *ret);
-/* Does a nomination on this node concern such a pod? */
-bool ex_nominated(const struct ex_service *s, const char *uid, int32_t priority, uint32_t node);
+/* Does a nomination on this node concern such a pod? expected: or an expectation. */
+bool ex_nominated(const struct ex_service *s, const char *uid, int32_t priority, uint32_t node,
+		  bool expected);
 /* Remembers or renews; ends the pod's other nominations. Failure is silent: it is a courtesy. */
 void ex_nominate(struct ex_service *s, const char *uid, int32_t priority, uint32_t node,
 		 const struct st_request *req);
+/* A bind of the pod to that node is what comes next, most likely: the scheduler asks about other pods
+ * before it. Ends with the bind, with the next question about the pod, or soon. */
+void ex_expect(struct ex_service *s, const char *uid, uint32_t node, const struct st_request *req);
+/* The bind has come. */
+void ex_expected_drop(struct ex_service *s, const char *uid);
 /* Returns whether there was one. */
 bool ex_nomination_drop(struct ex_service *s, const char *uid);
 /* Drops those not heard of for too long. */

@@ -15,7 +15,7 @@ int64_t fr_bid_class_gpu(const struct fr_bid *b, const struct fr_class *c)
 
 	if (c->size_mib > 0)
 		milli = milli * 1000 / b->unit_mib;
-	milli = arith_min(arith_max(milli, 1), ST_GPUS_MAX * 1000);
+	milli = arith_min(arith_max(milli, 1), INT64_C(1000) * ST_GPUS_MAX);
 	return c->count > 0 ? milli * c->count : 0;
 }
 

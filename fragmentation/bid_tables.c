@@ -71,12 +71,12 @@ static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 		int64_t cpu = 0;
 
 		for (uint32_t i = 0; i < n; i++) {
-			int32_t v = p->net[cls[i] * FR_BID_STRIDE + j];
+			int32_t v = p->net[(size_t)cls[i] * FR_BID_STRIDE + j];
 			uint8_t count = b->w->classes[cls[i]].count;
 
 			vals[i] = per_device && count > 1 ? v / count : v;
 		}
-		t->bid[run * FR_BID_STRIDE + j] = run_bid(b, g, run, vals, exps, &sum);
+		t->bid[(size_t)run * FR_BID_STRIDE + j] = run_bid(b, g, run, vals, exps, &sum);
 		if (!for_step)
 			continue;
 		for (uint32_t i = 0; i < n; i++) {
@@ -84,12 +84,12 @@ static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 			uint64_t w =
 				n == 1 ? 1u << 30 : ((exps[i] >> 20) << 30) / ((sum >> 20) + 1);
 
-			t->weight[cls[i] * FR_BID_STRIDE + j] = (uint32_t)w;
+			t->weight[(size_t)cls[i] * FR_BID_STRIDE + j] = (uint32_t)w;
 			cpu += (int64_t)w * (per_device && c->count > 1
 						     ? fr_bid_class_cpu(c) / c->count
 						     : fr_bid_class_cpu(c));
 		}
-		t->bid_cpu[run * FR_BID_STRIDE + j] = (int32_t)(cpu >> 30);
+		t->bid_cpu[(size_t)run * FR_BID_STRIDE + j] = (int32_t)(cpu >> 30);
 	}
 }
 

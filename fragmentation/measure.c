@@ -157,6 +157,7 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 
 	for (uint32_t i = 0; i < m->single_count; i++) {
 		const struct fr_type_class *tc = &t->classes[i];
+		/* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): stride >= class_count */
 		int32_t fill = s.fill[i], cap;
 		int32_t lost = s.fit[i] >= 1 && cpu >= m->cpu[i] ? s.unfit[i] : r;
 

@@ -37,6 +37,22 @@ void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 	}
 }
 
+/* Hundredths of a device that a task takes of each; 0 = not accepted. */
+static uint8_t size_on(const struct fr_type *t, const struct fr_type_class *tc,
+		       const struct fr_class *c)
+{
+	int64_t size;
+
+	if (!tc->accepted || c->kind == ST_KIND_MIG)
+		return 0;
+	if (c->kind == ST_KIND_WHOLE)
+		return FR_BID_R;
+	if (t->alloc_mib <= 0)
+		return 0;
+	size = arith_mul_div_ceil(tc->d_mib, FR_BID_R, t->alloc_mib);
+	return (uint8_t)arith_min(arith_max(size, 1), FR_BID_R);
+}
+
 int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 {
 	uint8_t size[FR_CLASSES_MAX + 1] = {0};
@@ -46,17 +62,7 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 		const struct fr_type_class *tc = &t->classes[i];
 		const struct fr_class *c = &m->w->classes[m->index[i]];
 
-		if (!tc->accepted || c->kind == ST_KIND_MIG ||
-		    (c->kind == ST_KIND_SHARE && t->alloc_mib == 0))
-			continue;
-		size[m->index[i]] =
-			(uint8_t)(c->kind == ST_KIND_WHOLE
-					  ? FR_BID_R
-					  : arith_min(arith_max(arith_mul_div_ceil(tc->d_mib,
-										   FR_BID_R,
-										   t->alloc_mib),
-								1),
-						      FR_BID_R));
+		size[m->index[i]] = size_on(t, tc, c);
 	}
 	group = fr_bid_group_find(m->bid, size);
 	if (group < 0)
@@ -160,7 +166,7 @@ int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64
 
 int32_t fr_bid_score(int64_t loss)
 {
-	int64_t s = arith_floor_div(-loss, QUANTUM * ONE);
+	int64_t s = arith_floor_div(-loss, (int64_t)QUANTUM * ONE);
 
 	return (int32_t)arith_min(arith_max(s, -(1 << 28)), 1 << 28);
 }

@@ -71,7 +71,8 @@ struct fr_measure {
 	int64_t cpu_only;   /* weight of the classes without GPU: they always count all of R */
 
 	/* GPU classes, those of one device first. index[i] is the class in the workload. */
-	uint32_t class_count, single_count, stride;
+	uint32_t class_count, single_count;
+	size_t stride; /* of the arrays of a row: class_count, rounded up */
 	uint32_t *index;
 	int32_t *weight;
 	int32_t *count;

@@ -249,7 +249,7 @@ int fr_rows_init(struct fr_measure *m)
 	memset(&m->row_keys[0], 0, sizeof(m->row_keys[0]));
 	m->row_count = 1;
 	m->row_epoch = 1;
-	m->row_limit = FR_ROWS_BYTES / (3 * m->stride * (uint32_t)sizeof(*m->rows));
+	m->row_limit = (uint32_t)(FR_ROWS_BYTES / (3 * m->stride * sizeof(*m->rows)));
 	if (m->row_limit > FR_ROWS_LIMIT)
 		m->row_limit = FR_ROWS_LIMIT;
 	return 0;

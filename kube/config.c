@@ -261,6 +261,21 @@ static int in_cluster_namespace(const char *dir, char **ret, struct err *err)
 	return text == NULL ? nomem(err) : 0;
 }
 
+static int in_cluster_token(const char *dir, struct ku_config *c, struct err *err)
+{
+	char *path = ku_config_join(dir, "token");
+	int r;
+
+	if (path == NULL)
+		return nomem(err);
+	r = ku_config_read_token(path, &c->token, err);
+	if (r < 0)
+		free(path);
+	else
+		c->token_file = path;
+	return r;
+}
+
 int ku_config_in_cluster(const struct ku_in_cluster *where, struct ku_config *ret, struct err *err)
 {
 	struct ku_in_cluster w = where != NULL ? *where : (struct ku_in_cluster){0};
@@ -272,11 +287,8 @@ int ku_config_in_cluster(const struct ku_in_cluster *where, struct ku_config *re
 		r = in_cluster_namespace(dir, &c.ns, err);
 	if (r == 0)
 		r = ku_config_pem_file("ca.crt", dir, "service account", &c.ca, err);
-	if (r == 0) {
-		c.token_file = ku_config_join(dir, "token");
-		r = c.token_file == NULL ? nomem(err)
-					 : ku_config_read_token(c.token_file, &c.token, err);
-	}
+	if (r == 0)
+		r = in_cluster_token(dir, &c, err);
 	if (r < 0) {
 		ku_config_fini(&c);
 		return r;

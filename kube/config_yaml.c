@@ -301,10 +301,10 @@ static int read_context(struct doc *d, yaml_node_t *root, const char *name, stru
 		r = get_string(d, context, path, "user", &user, err);
 	if (r == 0)
 		r = copy_string(d, context, path, "namespace", &c->ns, err);
-	if (r == 0 && cluster == NULL)
-		r = err_set(err, ERR_INVALID, "%s.cluster: is missing", path);
-	if (r < 0)
+	if (r != 0)
 		return r;
+	if (cluster == NULL)
+		return err_set(err, ERR_INVALID, "%s.cluster: is missing", path);
 	r = find_named(d, root, "clusters", "cluster", cluster, &cluster_map, cluster_path, err);
 	if (r < 0)
 		return err_prefix(err, r, "%s.cluster", path);
@@ -336,11 +336,11 @@ static int read_root(struct doc *d, const char *context, struct ku_config *c, st
 	if (r == 0 && current == NULL)
 		r = get_string(d, root, "", "current-context", &current, err);
 	if (r == 0 && current == NULL)
-		r = err_set(err, ERR_INVALID, "current-context: is missing");
+		return err_set(err, ERR_INVALID, "current-context: is missing");
 	c->ns = r == 0 ? strdup("default") : NULL;
 	if (r == 0 && c->ns == NULL)
 		r = nomem(err);
-	return r < 0 ? r : read_context(d, root, current, c, err);
+	return r != 0 ? r : read_context(d, root, current, c, err);
 }
 
 static int parse(const char *text, size_t len, struct doc *d, struct err *err)

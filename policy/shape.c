@@ -71,7 +71,7 @@ static int leaf_refresh(struct po_shape *s, uint32_t id)
 
 static int leaf_update(struct po_shape *s, uint32_t id)
 {
-	uint32_t i = s->leaves + id;
+	size_t i = s->leaves + id;
 	uint64_t old = s->tree[i];
 
 	if (leaf_refresh(s, id) < 0)
@@ -95,7 +95,7 @@ static int refresh_all(struct po_shape *s)
 	for (uint32_t id = 0; id < count; id++)
 		if (leaf_refresh(s, id) < 0)
 			return ERR_NOMEM;
-	for (uint32_t i = s->leaves - 1; i >= 1; i--)
+	for (size_t i = s->leaves - 1; i >= 1; i--)
 		s->tree[i] = larger(s->tree[2 * i], s->tree[2 * i + 1]);
 	return 0;
 }
@@ -237,7 +237,7 @@ struct po_shape *po_shape_get(struct po_placer *p, const struct st_request *req)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
-	s->key = malloc(len);
+	s->key = malloc(len + 1);
 	if (!s->key) {
 		po_shape_free(s);
 		return NULL;
@@ -248,6 +248,7 @@ struct po_shape *po_shape_get(struct po_placer *p, const struct st_request *req)
 	s->req = *req;
 	s->generation = p->generation;
 	s->tick = ++p->tick;
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it takes the last one for the one evicted */
 	HASH_ADD_KEYPTR(hh, p->shapes, s->key, len, s);
 	if (!HASH_ADDED(s, hh)) {
 		po_shape_free(s);
@@ -295,15 +296,16 @@ struct po_answer po_shape_node(const struct po_shape *s, uint32_t node)
 
 uint32_t po_shape_best(const struct po_shape *s)
 {
-	uint32_t count = st_cluster_node_count(s->placer->cluster), i = 1, best = ST_NONE;
+	uint32_t count = st_cluster_node_count(s->placer->cluster), best = ST_NONE;
 	uint64_t best_key = 0;
+	size_t i = 1;
 
 	if (!key_fits(s->tree[1]))
 		return ST_NONE;
 	if (!shuffles(s)) {
 		while (i < s->leaves)
 			i = 2 * i + (s->tree[2 * i] != s->tree[i]);
-		return i - s->leaves;
+		return (uint32_t)(i - s->leaves);
 	}
 	for (uint32_t id = 0; id < count; id++) {
 		uint64_t key = s->tree[s->leaves + id];

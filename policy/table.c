@@ -75,7 +75,8 @@ static int32_t score_dotprod(const struct st_cluster *c, const struct st_node *n
 		       (__int128)12800 * left_milli(n) * request_milli(n, req);
 
 	(void)c;
-	return clamp_score((int64_t)((100 * NORM_CPU * NORM_CPU - dot) / (NORM_CPU * NORM_CPU)));
+	return clamp_score(
+		(int64_t)(((__int128)100 * NORM_CPU * NORM_CPU - dot) / (NORM_CPU * NORM_CPU)));
 }
 
 /* What kind of GPU pod a set of grants or items makes: 0 = none, 1 = share, 1 + k = k devices. */

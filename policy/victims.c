@@ -327,7 +327,7 @@ enum bp_verdict po_placer_victims(struct po_placer *p, const struct st_request *
 	t.list = candidates_of(p->cluster, node, priority, proposed, proposed_count, &t.count);
 	if (t.list)
 		t.copy = po_copy_node(p->cluster, node, NULL, NULL);
-	if (t.copy)
+	if (t.list && t.copy)
 		found = try_single(&t);
 	if (found == 0)
 		found = reprieve(&t);

@@ -188,5 +188,8 @@ int rp_cmd_map(const struct rp_command *self, int argc, char **argv)
 		return RP_EXIT_INPUT;
 	}
 	rc = fetch_and_print(url, rows, &err);
-	return rc < 0 ? rp_command_failed(rc, &err) : RP_EXIT_OK;
+	if (rc == 0)
+		return RP_EXIT_OK;
+	rp_command_failed(rc, &err);
+	return RP_EXIT_FAILED; /* the network's or the other side's fault, never the input's */
 }

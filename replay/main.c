@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/version.h"
 #include "replay/command.h"
 
 static const struct rp_command commands[] = {
@@ -27,7 +28,7 @@ static void help(FILE *out)
 	fprintf(out, "usage: tessera-replay COMMAND [options]\n\n");
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
 		fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].summary);
-	fprintf(out, "\ntessera-replay COMMAND --help lists the options of a command.\n");
+	fprintf(out, "\ntessera-replay COMMAND --help lists the options of a command; --version prints the version.\n");
 }
 
 int main(int argc, char **argv)
@@ -39,6 +40,10 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
 	    strcmp(argv[1], "help") == 0) {
 		help(stdout);
+		return RP_EXIT_OK;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("tessera-replay %s\n", TESSERA_VERSION);
 		return RP_EXIT_OK;
 	}
 	for (size_t i = 0; i < COMMAND_COUNT; i++)

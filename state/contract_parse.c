@@ -173,7 +173,7 @@ static int build_mode(struct parse *p, const struct slot *s, struct st_item *it)
 		return 0;
 	if (it->mode == ST_MODE_TIME_SLICING && !p->preferred)
 		contract_warn(p, compute->key, compute->value,
-			      "is booked but not enforced: only sm-sharing limits compute");
+			      "is ignored in time-slicing: only sm-sharing limits compute");
 	return parse_nano(p, compute->key, compute->value, true, &it->compute_nano);
 }
 

@@ -28,9 +28,9 @@ func TestFaults(t *testing.T) {
 		{Match: requests, Prob: 0.05, Code: 429, RetryAfter: 1},
 		{Match: requests, Prob: 0.05, Reset: true},
 		{Match: requests, Prob: 0.05, Delay: 300 * time.Millisecond},
-		{Match: harness.IsWatch, Prob: 0.2, Code: 410},
-		{Match: harness.IsWatch, Prob: 0.2, Code: 429, RetryAfter: 1},
-		{Match: harness.IsWatch, Prob: 0.2, Code: 200, Body: expired},
+		{Match: harness.IsWatch, Prob: 0.05, Code: 410},
+		{Match: harness.IsWatch, Prob: 0.05, Code: 429, RetryAfter: 1},
+		{Match: harness.IsWatch, Prob: 0.05, Code: 200, Body: expired},
 	} {
 		w.api.Add(&f)
 	}

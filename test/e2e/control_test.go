@@ -118,6 +118,7 @@ func TestExtenderRights(t *testing.T) {
 		{"DELETE", "/api/v1/namespaces/default/pods/none", nil, false},
 		{"PATCH", "/api/v1/namespaces/default/pods/none", map[string]any{}, false},
 		{"PATCH", "/api/v1/nodes/none", map[string]any{}, false},
+		{"PATCH", "/api/v1/nodes/none/status", map[string]any{}, true},
 		{"POST", "/api/v1/namespaces/default/pods", harness.NewPod("x"), false},
 	} {
 		contentType := harness.JSON

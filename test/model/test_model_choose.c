@@ -327,8 +327,8 @@ static void contest(struct contest *ct)
 	bool other;
 
 	for (uint8_t gpu = 0; gpu < n->gpu_count; gpu++)
-		for (uint8_t start = 0; start < (it->kind == ST_KIND_MIG ? 12 : 1); start++)
-			enter(ct, it->mode, gpu, start);
+		for (unsigned start = 0; start < (it->kind == ST_KIND_MIG ? 12U : 1U); start++)
+			enter(ct, it->mode, gpu, (uint8_t)start);
 	other = ct->entries == 0 && it->mode_preferred;
 	for (uint8_t gpu = 0; other && gpu < n->gpu_count; gpu++)
 		enter(ct, bp_other_mode(it->mode), gpu, 0);

@@ -131,7 +131,7 @@ static struct find find(const struct st_cluster *c, const struct st_node *n,
 		f.lost = r;
 	/* Tasks of several devices, and what CPU allows, are counted by the first GPU's type. */
 	if (cls->count > 1)
-		f.fill = places / cls->count * cls->count * d0;
+		f.fill = (int64_t)places / cls->count * cls->count * d0;
 	cap = cls->cpu_milli == 0 ? INT64_MAX : cpu * d0 * cls->count / cls->cpu_milli;
 	if (d0 > 0)
 		f.fill = arith_min(f.fill, cap);

@@ -143,7 +143,7 @@ Test(model_victims, against_all_subsets, .timeout = 300)
 			struct problem pr = {.c = w.c, .node = node, .req = &req};
 			int32_t priority = (int32_t)place_draw(&w, 5);
 			const char *proposed[4], **uids = NULL;
-			uint64_t log = st_cluster_log_end(w.c);
+			uint64_t log;
 			size_t n = 0, count = 0;
 			enum bp_verdict v;
 			int rc;

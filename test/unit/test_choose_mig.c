@@ -6,6 +6,7 @@
 #include "binpack/binpack_internal.h"
 #include "test/lib/place.h"
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a string that fills an array */
 #define MIG(p)                                                                                     \
 	{                                                                                          \
 		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \

@@ -267,7 +267,7 @@ Test(contract_parse, compute)
 		 "main.gpu-compute.request=1",
 		 "main", "main=share:sm-sharing:1x0.5:c1", NULL},
 		{"gpu-fraction=0.5\n" C "main.gpu-compute.request=0.25", "main",
-		 "main=share:time-slicing:1x0.5:c0.25", "is booked but not enforced"},
+		 "main=share:time-slicing:1x0.5:c0.25", "is ignored in time-slicing"},
 		{"gpu-fraction=0.5\n" C "main.gpu-compute.request=0", "main",
 		 "!" C "main.gpu-compute.request: \"0\" is not in (0, 1]", NULL},
 		{"gpu-fraction=0.5\n" C "main.gpu-compute.request=1.1", "main",

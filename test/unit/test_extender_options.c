@@ -1,7 +1,10 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "extender/options.h"
 
 static const char *no_env(const char *name)
@@ -124,6 +127,105 @@ Test(extender_options, a_cluster_is_needed_but_not_for_help)
 	cr_expect_eq(parse("-h", no_env, &o, &err), 0);
 	cr_expect_eq(parse("--version", no_env, &o, &err), 0);
 	cr_expect(o.version);
+}
+
+Test(extender_options, an_api_server_instead_of_a_file)
+{
+	static const struct {
+		const char *args, *want; /* NULL: good */
+	} rows[] = {
+		{"--kubeconfig k", NULL},
+		{"--in-cluster", NULL},
+		{"--kubeconfig k --context c --leader-elect no", NULL},
+		{"--kubeconfig k --in-cluster", "only one of"},
+		{"--kubeconfig k --cluster c", "only one of"},
+		{"--in-cluster --journal j", "--journal goes with --cluster only"},
+		{"--in-cluster --context c", "--context goes with --kubeconfig only"},
+		{"--in-cluster --lease-seconds 10", "each must be less than the next"},
+		{"--in-cluster --lease-seconds 10 --renew-seconds 6 --retry-seconds 2", NULL},
+		{"--in-cluster --bind-timeout 50", "--bind-timeout"},
+		{"--in-cluster --tls-cert c", "--tls-cert and --tls-key go together"},
+		{"--in-cluster --tls-client-ca c", "--tls-client-ca needs"},
+		{"--in-cluster --tls-cert c --tls-key k --tls-client-ca a", NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ex_options o;
+		struct err err = ERR_INIT;
+		int rc = parse(rows[i].args, no_env, &o, &err);
+
+		cr_expect_eq(rc < 0, rows[i].want != NULL, "%s: %s", rows[i].args, err.msg);
+		if (rows[i].want != NULL)
+			cr_expect(strstr(err.msg, rows[i].want) != NULL, "%s: %s", rows[i].args,
+				  err.msg);
+	}
+}
+
+static void write_file(const char *path, const char *text)
+{
+	cr_assert_eq(file_replace(path, text, strlen(text), NULL), 0);
+}
+
+static void note(void *ctx, const char *name, bool live)
+{
+	buf_printf(ctx, "%s%s ", name, live ? "" : "!");
+}
+
+Test(extender_options, a_file_comes_before_the_environment)
+{
+	struct ex_options o, later;
+	struct err err = ERR_INIT;
+	struct buf b = BUF_INIT;
+	char path[] = "/tmp/tessera-options-XXXXXX", line[100];
+	int fd = mkstemp(path);
+
+	cr_assert_geq(fd, 0);
+	close(fd);
+	write_file(path, "# of the site\ncluster: file.json\nthreads: 3\nclients-max: 48\n"
+			 "hami: no\nlog-level: warn\n");
+	snprintf(line, sizeof(line), "--clients-max 50 --config %s", path);
+	cr_assert_eq(parse(line, some_env, &o, &err), 0, "%s", err.msg);
+	cr_expect_str_eq(o.cluster, "env.json");
+	cr_expect_eq(o.threads, 7);
+	cr_expect_eq(o.clients_max, 50);
+	cr_expect_str_eq(o.log_level, "warn");
+	cr_expect(o.hami);
+	write_file(path, "log-level: debug\nmax-body: 1Mi\n");
+	cr_assert_eq(parse(line, some_env, &later, &err), 0, "%s", err.msg);
+	ex_options_compare(&o, &later, note, &b);
+	cr_expect_str_eq(buf_str(&b), "max-body! log-level ");
+	ex_options_fini(&later);
+	ex_options_fini(&o);
+	buf_fini(&b);
+	unlink(path);
+}
+
+Test(extender_options, mistakes_in_a_file_name_it)
+{
+	static const struct {
+		const char *text, *want;
+	} rows[] = {
+		{"threads: 0\n", "threads"},      {"nonsense: 1\n", "nonsense: no such option"},
+		{"help: yes\n", "help: no such"}, {"config: x\n", "config: no such"},
+		{"- a\n", "not a mapping"},       {"threads: [1]\n", "line 1: not of the form"},
+		{"a: 1\n  b: : :\n", "line "},
+	};
+	char path[] = "/tmp/tessera-options-XXXXXX", line[100];
+	int fd = mkstemp(path);
+
+	cr_assert_geq(fd, 0);
+	close(fd);
+	snprintf(line, sizeof(line), "--cluster c --config %s", path);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ex_options o;
+		struct err err = ERR_INIT;
+
+		write_file(path, rows[i].text);
+		cr_expect_lt(parse(line, no_env, &o, &err), 0, "%s", rows[i].text);
+		cr_expect(strstr(err.msg, path) != NULL && strstr(err.msg, rows[i].want) != NULL,
+			  "%s", err.msg);
+	}
+	unlink(path);
 }
 
 Test(extender_options, help_fits_a_terminal_and_names_every_policy)

@@ -302,7 +302,7 @@ Test(kube_client, case_38_token_replaced)
 
 	use_token_file();
 	kube_fixture_start(&f);
-	fake_api_handle(f.api, check_token, (void *)(uintptr_t) "new");
+	fake_api_handle(f.api, check_token, NULL);
 	write_token("new\n");
 	send_it((struct ku_request){.method = "POST", .path = "/x", .body = "{}", .body_len = 2});
 	cr_assert(journal_wait(&j, "kind=0 status=200"));
@@ -323,7 +323,7 @@ Test(kube_client, case_38_token_stays_bad)
 
 	use_token_file();
 	kube_fixture_start(&f);
-	fake_api_handle(f.api, check_token, (void *)(uintptr_t) "new");
+	fake_api_handle(f.api, check_token, NULL);
 	send_it((struct ku_request){.path = "/x"});
 	cr_assert(journal_wait(&j, "kind=0 status=401"));
 	cr_expect_eq(fake_api_count(f.api, NULL, "/x"), 2);

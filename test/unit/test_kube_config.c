@@ -1,6 +1,5 @@
 /* Kubeconfig files, good and bad, and the service account of a pod. */
 #include <criterion/criterion.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +205,7 @@ Test(kube_config, refused)
 
 	for (size_t i = 0; i < sizeof(bads) / sizeof(bads[0]); i++) {
 		const char *path = write_file("config", bads[i].text);
-		struct ku_config c = {.server = (char *)(uintptr_t) "untouched"};
+		struct ku_config c = {.server = untouched};
 		struct err err = ERR_INIT;
 		int r = ku_config_load(path, NULL, &c, &err);
 

@@ -376,7 +376,7 @@ static bool has_awaited(void *ctx)
 static bool pass_until(const char *text)
 {
 	awaited = text;
-	return kube_fixture_run(\& f, 5, has_awaited, NULL);
+	return kube_fixture_run(&f, 5, has_awaited, NULL);
 }
 
 static void expect_object(const char *part)

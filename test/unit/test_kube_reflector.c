@@ -62,7 +62,7 @@ static bool has_awaited(void *ctx)
 static bool pass_until(const char *text)
 {
 	awaited = text;
-	return kube_fixture_run(\& f, 20, has_awaited, NULL);
+	return kube_fixture_run(&f, 20, has_awaited, NULL);
 }
 
 static void expect_journal(const char *want)

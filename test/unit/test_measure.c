@@ -172,7 +172,7 @@ Test(measure, scale_and_idle)
 	fgd = place_measure(c, FR_FGD, MIX(mix1));
 	ca = place_measure(c, FR_CA, MIX(mix1));
 	cr_expect_eq(fr_measure_scale(fgd), 10);
-	cr_expect_eq(fr_measure_scale(ca), 4 * 8); /* K counts classes with GPU only */
+	cr_expect_eq(fr_measure_scale(ca), 32); /* K counts classes with GPU only */
 	cr_expect_eq(fr_measure_idle_total(fgd), 1700);
 	cr_expect_eq(fr_measure_total(fgd), 5500);
 	cr_expect_eq(fr_measure_workload(fgd)->count, 3);

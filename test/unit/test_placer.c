@@ -216,9 +216,10 @@ Test(placer, change_log_overflows)
 	for (int k = 0; k < 2; k++) {
 		struct po_options opt = {.policy = po_policy_find(names[k])};
 		struct po_placer *p = po_placer_new(c, &opt), *fresh;
-		struct po_shape *s = po_placer_ask(p, &req, 0), *f;
+		struct po_shape *s, *f;
 		struct st_item it = place_whole(2);
 
+		cr_assert_not_null(po_placer_ask(p, &req, 0));
 		place_hold(c, 3, "first", &it, 0, 0); /* forgotten by the log */
 		it = place_share(1);
 		for (int i = 0; i < 3000; i++) {

@@ -59,6 +59,6 @@ Test(threshold, score_counts_thresholds)
 	cr_expect_eq(fr_score_fgd(j, 0), 50);
 	cr_expect_eq(fr_score_fgd(j, INT64_C(8000) * 7766), 0);
 	cr_expect_eq(fr_score_fgd(j, INT64_C(-8000) * 7766), 99);
-	cr_expect_eq(fr_score_fgd(j, -39 * 7766), 50); /* lost in the steps of 40 milli */
-	cr_expect_eq(fr_score_fgd(j, -41 * 7766), 51);
+	cr_expect_eq(fr_score_fgd(j, INT64_C(-39) * 7766), 50); /* lost in the steps of 40 milli */
+	cr_expect_eq(fr_score_fgd(j, INT64_C(-41) * 7766), 51);
 }

@@ -300,9 +300,9 @@ Test(workload, sums_are_over_all_classes)
 	struct fr_workload *w = built(rows, 4, 50, true), *all = built(rows, 4, 95, false);
 
 	cr_expect_eq(w->count, 1);
-	cr_expect_eq(w->gpu_sum, 90 * 2000 + 6 * 250);
-	cr_expect_eq(w->gpu_mib_sum, 3 * 300);
-	cr_expect_eq(w->cpu_sum, 90 * 4000 + 6 * 2000 + 3 * 1000);
+	cr_expect_eq(w->gpu_sum, 181500); /* 90 x 2000, 6 x 250 */
+	cr_expect_eq(w->gpu_mib_sum, 900);
+	cr_expect_eq(w->cpu_sum, 375000); /* 90 x 4000, 6 x 2000, 3 x 1000 */
 	cr_expect_eq(all->gpu_sum, w->gpu_sum);
 	cr_expect_eq(all->cpu_sum, w->cpu_sum);
 	cr_expect_eq(all->total, 90 + 50 + 6);
@@ -397,10 +397,10 @@ Test(workload, at_most_so_many_classes)
 	}
 	w = fr_workload_build(c, 100, false);
 	cr_assert_eq(w->count, FR_CLASSES_MAX);
-	cr_expect_eq(w->total, 10 * FR_CLASSES_MAX);
+	cr_expect_eq(w->total, INT64_C(10) * FR_CLASSES_MAX);
 	cr_expect_eq(w->classes[0].cpu_milli, FR_CLASSES_MAX + 88);
 	cr_expect_eq(w->classes[FR_CLASSES_MAX - 1].cpu_milli, 89);
-	cr_expect_eq(w->gpu_mib_sum, (FR_CLASSES_MAX + 88) * 1000);
+	cr_expect_eq(w->gpu_mib_sum, INT64_C(1000) * (FR_CLASSES_MAX + 88));
 	fr_workload_free(w);
 	fr_counts_free(c);
 }

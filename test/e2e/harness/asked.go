@@ -87,7 +87,7 @@ func (p *Pod) askedFaults(container string, g *Grant, b *Books) []string {
 		say("asks for %d GPUs, has %d", count, len(g.Devices))
 	}
 	for _, uuid := range g.Devices {
-		book := b.GPUs[uuid]
+		book := b.GPUs[p.Spec.NodeName+"/"+uuid]
 		if book == nil {
 			continue
 		}

@@ -20,7 +20,7 @@ type CheckOptions struct {
 // product in between: contract.md's keys, added up.
 type Books struct {
 	Faults    []string
-	GPUs      map[string]*GPUBook // by UUID
+	GPUs      map[string]*GPUBook // by node/UUID
 	Allocated int                 // pods with an allocation
 	Foreign   int                 // whole GPUs held by pods without one
 }
@@ -70,8 +70,22 @@ func Grants(p *Pod) (map[string]*Grant, error) {
 	return ret, nil
 }
 
-// Check adds up the allocations of all bound pods that are not finished. Nodes without an inventory
-// are left out.
+// gpus of a node: by its inventory, else by its labels, which name GPUs by their index.
+func gpus(n *Node) []GPU {
+	if _, ok := n.Metadata.Annotations[InventoryKey]; ok {
+		inv, _ := n.Inventory()
+		return inv.GPUs
+	}
+	count, _ := strconv.Atoi(n.Metadata.Labels["nvidia.com/gpu.count"])
+	mem, _ := strconv.ParseInt(n.Metadata.Labels["nvidia.com/gpu.memory"], 10, 64)
+	var ret []GPU
+	for i := range count {
+		ret = append(ret, GPU{UUID: strconv.Itoa(i), Index: i, MemMiB: mem, Healthy: true})
+	}
+	return ret
+}
+
+// Check adds up the allocations of all bound pods that are not finished.
 func Check(nodes []Node, pods []Pod, opt CheckOptions) *Books {
 	if opt.ClientsMax == 0 {
 		opt.ClientsMax = 60
@@ -82,14 +96,10 @@ func Check(nodes []Node, pods []Pod, opt CheckOptions) *Books {
 	b := &Books{GPUs: map[string]*GPUBook{}}
 	byNode := map[string][]*GPUBook{}
 	for i := range nodes {
-		inv, ok := nodes[i].Inventory()
-		if !ok {
-			continue
-		}
-		for _, g := range inv.GPUs {
+		for _, g := range gpus(&nodes[i]) {
 			book := &GPUBook{Node: nodes[i].Metadata.Name, GPU: g, Portion: new(big.Rat),
 				perKind: map[string]int{}}
-			b.GPUs[g.UUID] = book
+			b.GPUs[book.Node+"/"+g.UUID] = book
 			byNode[book.Node] = append(byNode[book.Node], book)
 		}
 	}
@@ -162,8 +172,8 @@ func (b *Books) pod(p *Pod) {
 
 func (b *Books) grant(p *Pod, g *Grant) {
 	take := func(uuid string) *GPUBook {
-		book := b.GPUs[uuid]
-		if book == nil || book.Node != p.Spec.NodeName {
+		book := b.GPUs[p.Spec.NodeName+"/"+uuid]
+		if book == nil {
 			b.fault("%s: %s is no GPU of node %s", g.Who, uuid, p.Spec.NodeName)
 			return nil
 		}

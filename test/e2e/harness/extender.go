@@ -158,7 +158,7 @@ type ModelGPU struct {
 	Clients   int    `json:"clients"`
 }
 
-// Model returns the extender's own books by UUID.
+// Model returns the extender's own books by node/UUID.
 func (e *Extender) Model() (map[string]ModelGPU, error) {
 	client := http.Client{Timeout: 10 * time.Second}
 	resp, err := client.Get(e.URL + "/api/v1/cluster")
@@ -171,6 +171,7 @@ func (e *Extender) Model() (map[string]ModelGPU, error) {
 	}
 	var view struct {
 		Nodes []struct {
+			Name string     `json:"name"`
 			GPUs []ModelGPU `json:"gpus"`
 		} `json:"nodes"`
 	}
@@ -180,7 +181,7 @@ func (e *Extender) Model() (map[string]ModelGPU, error) {
 	ret := map[string]ModelGPU{}
 	for _, n := range view.Nodes {
 		for _, g := range n.GPUs {
-			ret[g.UUID] = g
+			ret[n.Name+"/"+g.UUID] = g
 		}
 	}
 	return ret, nil

@@ -311,12 +311,12 @@ func (s *server) view() any {
 	nodes := []map[string]any{}
 	for name, n := range s.nodes {
 		gpus := []harness.ModelGPU{}
-		for uuid, g := range harness.Check([]harness.Node{*n}, s.onNode(name, ""), harness.CheckOptions{}).GPUs {
+		for _, g := range harness.Check([]harness.Node{*n}, s.onNode(name, ""), harness.CheckOptions{}).GPUs {
 			mode := g.Mode
 			if mode == "" {
 				mode = "free"
 			}
-			gpus = append(gpus, harness.ModelGPU{UUID: uuid, BookedMiB: g.Requested, LimitMiB: g.Limited,
+			gpus = append(gpus, harness.ModelGPU{UUID: g.GPU.UUID, BookedMiB: g.Requested, LimitMiB: g.Limited,
 				Mode: mode, Clients: len(g.Holders)})
 		}
 		nodes = append(nodes, map[string]any{"name": name, "gpus": gpus})

@@ -1,0 +1,266 @@
+/* Admission reviews: what is refused, what is changed. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extender/admit.h"
+#include "test/lib/extender_fixture.h"
+
+static struct xf f;
+
+static void init(void)
+{
+	struct buf b = BUF_INIT;
+
+	xf_list_begin(&b);
+	xf_node(&b, "n1", 2, 40960, "A", false);
+	xf_node(&b, "n2", 1, 81920, "B", false);
+	xf_list_end(&b);
+	xf_open(&f, buf_str(&b), NULL, NULL);
+	buf_fini(&b);
+}
+
+static void fini(void)
+{
+	xf_close(&f);
+}
+
+TestSuite(extender_admit, .init = init, .fini = fini);
+
+/* A review of a pod with these annotations, limits (members) and old annotations (NULL: CREATE). */
+static char *review_text(const char *annotations, const char *limits, const char *old)
+{
+	struct buf b = BUF_INIT;
+
+	buf_printf(
+		&b,
+		"{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{"
+		"\"uid\":\"r-1\",\"kind\":{\"group\":\"\",\"version\":\"v1\",\"kind\":\"Pod\"},"
+		"\"operation\":\"%s\",\"object\":{\"metadata\":{\"generateName\":\"p-\","
+		"\"annotations\":{%s}},\"spec\":{\"schedulerName\":\"default-scheduler\","
+		"\"initContainers\":[{\"name\":\"i\"}],\"containers\":[{\"name\":\"main\"%s%s%s}]}}",
+		old != NULL ? "UPDATE" : "CREATE", annotations,
+		limits != NULL ? ",\"resources\":{\"limits\":{" : "", limits != NULL ? limits : "",
+		limits != NULL ? "}}" : "");
+	if (old != NULL)
+		buf_printf(&b, ",\"oldObject\":{\"metadata\":{\"annotations\":{%s}}}", old);
+	buf_puts(&b, "}}");
+	return buf_take(&b);
+}
+
+/* The reply's "response"; *ret_root is to be deleted. */
+static const cJSON *review(const char *text, bool mutate, const char *scheduler,
+			   enum ex_admit_verdict *ret, cJSON **ret_root)
+{
+	const struct ex_admit how = {.service = f.s, .mutate = mutate, .scheduler = scheduler};
+	struct buf out = BUF_INIT;
+	struct err err = ERR_INIT;
+
+	cr_assert_eq(ex_admit_review(&how, text, strlen(text), &out, ret, &err), 0, "%s", err.msg);
+	cr_assert_eq(ku_json_parse(out.data, out.len, ret_root, &err), 0, "%s", err.msg);
+	buf_fini(&out);
+	cr_expect_str_eq(ku_json_get(*ret_root, "apiVersion")->valuestring, "admission.k8s.io/v1");
+	cr_expect_str_eq(ku_json_get(ku_json_get(*ret_root, "response"), "uid")->valuestring,
+			 "r-1");
+	return ku_json_get(*ret_root, "response");
+}
+
+static void expect_valid(const char *annotations, const char *old, const char *why)
+{
+	char *text = review_text(annotations, NULL, old);
+	enum ex_admit_verdict v;
+	const cJSON *r, *message;
+	cJSON *root;
+
+	r = review(text, false, "", &v, &root);
+	message = ku_json_get(ku_json_get(r, "status"), "message");
+	cr_expect_eq(cJSON_IsTrue(ku_json_get(r, "allowed")), why == NULL, "%s", annotations);
+	cr_expect_eq(v, why == NULL ? EX_ADMIT_ALLOWED : EX_ADMIT_REFUSED);
+	if (why != NULL)
+		cr_expect(message != NULL && strstr(message->valuestring, why) != NULL, "%s: %s",
+			  annotations, message != NULL ? message->valuestring : "-");
+	cJSON_Delete(root);
+	free(text);
+}
+
+#define ALLOCATION "\"tessera.dev/allocation\":\"v1;n1;0123456789abcdef;main=d\""
+#define DEVICES "\"nvidia.com/container.main.gpus.devices\":\"GPU-n1-0\""
+
+Test(extender_admit, validate)
+{
+	static const struct {
+		const char *annotations, *old, *why;
+	} rows[] = {
+		{"", NULL, NULL},
+		{"\"gpu-fraction\":\"0.5\"", NULL, NULL},
+		{"\"gpu-fraction\":\"1.5\"", NULL, "gpu-fraction"},
+		{"\"gpu-fraction\":\"0.5\",\"gpu-memory\":\"1\"", NULL, "gpu-memory"},
+		{"\"gpu-memory\":\"3000000000\"", NULL, "3000000000"},
+		{"\"nvidia.com/container.nobody.gpu-memory.request\":\"1Gi\"", NULL, "nobody"},
+		{"\"gpu-memory\":7", NULL, "gpu-memory"},
+		{ALLOCATION, NULL, "tessera.dev/allocation"},
+		{DEVICES, NULL, "gpus.devices"},
+		/* afterwards: what is there stays, and nothing comes */
+		{DEVICES "," ALLOCATION, DEVICES "," ALLOCATION, NULL},
+		{ALLOCATION, "", "written by the scheduler alone"},
+		{"\"nvidia.com/container.main.gpus.devices\":\"GPU-n1-1\"", DEVICES,
+		 "written by the scheduler alone"},
+		{"", DEVICES, "cannot be removed"},
+		/* a wrong request of a pod that exists is not an update's fault */
+		{"\"gpu-fraction\":\"1.5\"", "\"gpu-fraction\":\"1.5\"", NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		expect_valid(rows[i].annotations, rows[i].old, rows[i].why);
+}
+
+Test(extender_admit, warnings_are_passed_on)
+{
+	char *text = review_text("\"nvidia.com/container.main.gpu-compute.mode\":\"sm-sharing\"",
+				 NULL, NULL);
+	enum ex_admit_verdict v;
+	cJSON *root;
+	const cJSON *r = review(text, false, "", &v, &root);
+
+	cr_expect(cJSON_IsTrue(ku_json_get(r, "allowed")));
+	cr_expect_eq(cJSON_GetArraySize(ku_json_get(r, "warnings")), 1);
+	cJSON_Delete(root);
+	free(text);
+}
+
+/* ---- mutate ---- */
+
+static size_t decode(const char *text, char *out)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	unsigned v = 0, bits = 0;
+	size_t n = 0;
+
+	for (; *text != '\0' && *text != '='; text++) {
+		v = v << 6 | (unsigned)(strchr(digits, *text) - digits);
+		bits += 6;
+		if (bits >= 8) {
+			bits -= 8;
+			out[n++] = (char)(v >> bits & 255);
+		}
+	}
+	out[n] = '\0';
+	return n;
+}
+
+static void expect_patch(const char *annotations, const char *limits, const char *scheduler,
+			 const char *want)
+{
+	char *text = review_text(annotations, limits, NULL), patch[4096] = "";
+	enum ex_admit_verdict v;
+	cJSON *root;
+	const cJSON *r = review(text, true, scheduler, &v, &root), *p = ku_json_get(r, "patch");
+
+	cr_expect(cJSON_IsTrue(ku_json_get(r, "allowed")));
+	if (p != NULL) {
+		cr_expect_str_eq(ku_json_get(r, "patchType")->valuestring, "JSONPatch");
+		decode(p->valuestring, patch);
+	}
+	cr_expect_eq(v, want[0] != '\0' ? EX_ADMIT_CHANGED : EX_ADMIT_ALLOWED);
+	cr_expect_str_eq(patch, want);
+	cJSON_Delete(root);
+	free(text);
+}
+
+#define EMPTY "{\"op\":\"add\",\"path\":\"/spec/containers/0/resources\",\"value\":{}}"
+#define ADD(field, mib)                                                                            \
+	",{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/" field                          \
+	"\",\"value\":{\"tessera.dev/gpu-memory\":\"" mib "\"}}"
+#define ADDS(mib) "[" EMPTY ADD("limits", mib) ADD("requests", mib) "]"
+
+Test(extender_admit, mutate_adds_what_makes_the_scheduler_call)
+{
+	expect_patch("", NULL, "", "");
+	expect_patch("\"gpu-memory\":\"1000\"", NULL, "", ADDS("1000"));
+	expect_patch("\"gpu-memory\":\"1000\",\"gpu-fraction-num-devices\":\"3\"", NULL, "",
+		     ADDS("3000"));
+	/* of a fraction, what it is on the smallest GPU */
+	expect_patch("\"gpu-fraction\":\"0.5\"", NULL, "", ADDS("20480"));
+	expect_patch("\"tessera.dev/container.main.mig-profile\":\"1g.10gb\"", NULL, "", ADDS("1"));
+	expect_patch("", "\"nvidia.com/gpu\":\"2\"", "",
+		     "[{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/limits/"
+		     "tessera.dev~1gpu-memory\",\"value\":\"81920\"}" ADD("requests", "81920") "]");
+	/* what is there is left */
+	expect_patch("\"gpu-memory\":\"1000\"", "\"tessera.dev/gpu-memory\":\"7\"", "", "");
+	/* what validate will refuse is left to it */
+	expect_patch("\"gpu-memory\":\"many\"", NULL, "mine", "");
+}
+
+Test(extender_admit, case_08_mutate_removes_forged_keys)
+{
+	expect_patch(DEVICES "," ALLOCATION, NULL, "",
+		     "[{\"op\":\"remove\",\"path\":\"/metadata/annotations/"
+		     "nvidia.com~1container.main.gpus.devices\"},{\"op\":\"remove\",\"path\":"
+		     "\"/metadata/annotations/tessera.dev~1allocation\"}]");
+}
+
+Test(extender_admit, case_32_the_scheduler_is_set_for_gpu_pods_of_the_default_one)
+{
+	char *text = review_text("\"gpu-memory\":\"1\"", NULL, NULL), patch[4096], *at;
+	enum ex_admit_verdict v;
+	cJSON *root;
+	const cJSON *r;
+
+	r = review(text, true, "tessera", &v, &root);
+	decode(ku_json_get(r, "patch")->valuestring, patch);
+	cr_expect(strstr(patch, "{\"op\":\"add\",\"path\":\"/spec/schedulerName\",\"value\":"
+				"\"tessera\"}") != NULL);
+	cJSON_Delete(root);
+	/* Somebody's own choice is left. */
+	at = strstr(text, "default-scheduler");
+	memcpy(at, "their-own-choice!", strlen("their-own-choice!"));
+	r = review(text, true, "tessera", &v, &root);
+	decode(ku_json_get(r, "patch")->valuestring, patch);
+	cr_expect(strstr(patch, "schedulerName") == NULL);
+	cJSON_Delete(root);
+	free(text);
+	expect_patch("", NULL, "tessera", "");
+}
+
+Test(extender_admit, bodies_that_are_no_review)
+{
+	static const char *const rows[] = {
+		"",
+		"[]",
+		"{}",
+		"{\"kind\":\"AdmissionReview\"}",
+		"{\"apiVersion\":\"admission.k8s.io/v1beta1\",\"kind\":\"AdmissionReview\","
+		"\"request\":{\"uid\":\"u\"}}",
+		"{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\","
+		"\"request\":{}}"};
+	const struct ex_admit how = {.service = f.s, .scheduler = ""};
+	enum ex_admit_verdict v;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct buf out = BUF_INIT;
+		struct err err = ERR_INIT;
+
+		cr_expect_eq(ex_admit_review(&how, rows[i], strlen(rows[i]), &out, &v, &err),
+			     ERR_INVALID, "%s", rows[i]);
+		cr_expect_eq(out.len, 0);
+		cr_expect_eq(v, EX_ADMIT_FAILED);
+		buf_fini(&out);
+	}
+}
+
+/* Other objects are none of our business. */
+Test(extender_admit, other_kinds_pass)
+{
+	const char *text = "{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\","
+			   "\"request\":{\"uid\":\"r-1\",\"kind\":{\"group\":\"apps\",\"kind\":"
+			   "\"Deployment\"},\"operation\":\"CREATE\",\"object\":{\"metadata\":7}}}";
+	enum ex_admit_verdict v;
+	cJSON *root;
+	const cJSON *r = review(text, true, "x", &v, &root);
+
+	cr_expect(cJSON_IsTrue(ku_json_get(r, "allowed")));
+	cr_expect_eq(v, EX_ADMIT_ALLOWED);
+	cJSON_Delete(root);
+}

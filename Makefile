@@ -182,7 +182,7 @@ $(BUILD)/$(1)/nvidia-cuda-mps-control: $(call objs,$(1),$(filter test/lib/fake_m
 	$$(call say,FAKE,$$@)
 	$$(call link,$(1))
 $(BUILD)/$(1)/nvidia-cuda-mps-server: $(BUILD)/$(1)/nvidia-cuda-mps-control
-	$$(Q)cp $$< $$@
+	$$(Q)ln -f $$< $$@
 $(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES))
 
 # Programs that must fail: they prove that the sanitizers of the test runs see something.

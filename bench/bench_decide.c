@@ -77,7 +77,8 @@ static int run(const char *policy)
 	}
 	snprintf(label, sizeof(label), "%s: known shape, one node changed", policy);
 	bench_print_ns(label, known, KNOWN);
-	printf("  allocations on that path: %llu in %d decisions\n", (unsigned long long)allocs, KNOWN);
+	printf("  allocations on that path: %llu in %d decisions\n", (unsigned long long)allocs,
+	       KNOWN);
 	snprintf(label, sizeof(label), "%s: shape never seen", policy);
 	bench_print_ns(label, fresh, FRESH);
 	po_placer_free(p);

@@ -108,9 +108,10 @@ static pid_t floor_start(uint16_t *ret_port)
 		die("pipe");
 	pid = fork();
 	if (pid == 0) {
-		struct MHD_Daemon *d = MHD_start_daemon(
-			MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, floor_answer, NULL,
-			MHD_OPTION_NOTIFY_COMPLETED, floor_done, NULL, MHD_OPTION_END);
+		struct MHD_Daemon *d =
+			MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, floor_answer,
+					 NULL, MHD_OPTION_NOTIFY_COMPLETED, floor_done, NULL,
+					 MHD_OPTION_END);
 		uint16_t port = d ? MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port : 0;
 
 		if (write(fd[1], &port, sizeof(port)) != sizeof(port))
@@ -214,7 +215,8 @@ static double process_cpu_s(pid_t pid)
 	if (file_read(path, 1 << 16, &text, &len, NULL) < 0)
 		die(path);
 	p = strrchr(text, ')');
-	if (!p || sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ut, &st) != 2)
+	if (!p ||
+	    sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ut, &st) != 2)
 		die("stat");
 	free(text);
 	return (double)(ut + st) / (double)sysconf(_SC_CLK_TCK);
@@ -232,12 +234,14 @@ static void body_make(const char *nodes_csv, unsigned want, struct buf *ret, uns
 		fprintf(stderr, "%s\n", err.msg);
 		exit(2);
 	}
-	buf_puts(&body, "{\"Pod\":{\"metadata\":{\"name\":\"bench\",\"namespace\":\"default\",\"uid\":"
-			"\"6f1c0d1e-2b7a-4a55-9f21-3c5b7a0e9d42\",\"annotations\":{\"gpu-memory\":\"470\"}},"
-			"\"spec\":{\"containers\":[{\"name\":\"main\",\"image\":\"x\",\"resources\":{"
-			"\"limits\":{\"cpu\":\"4\",\"memory\":\"8Gi\"},\"requests\":{\"cpu\":\"4\","
-			"\"memory\":\"8Gi\"}}}],\"schedulerName\":\"tessera\",\"priority\":0},"
-			"\"status\":{\"phase\":\"Pending\"}},\"Nodes\":null,\"NodeNames\":[");
+	buf_puts(
+		&body,
+		"{\"Pod\":{\"metadata\":{\"name\":\"bench\",\"namespace\":\"default\",\"uid\":"
+		"\"6f1c0d1e-2b7a-4a55-9f21-3c5b7a0e9d42\",\"annotations\":{\"gpu-memory\":\"470\"}},"
+		"\"spec\":{\"containers\":[{\"name\":\"main\",\"image\":\"x\",\"resources\":{"
+		"\"limits\":{\"cpu\":\"4\",\"memory\":\"8Gi\"},\"requests\":{\"cpu\":\"4\","
+		"\"memory\":\"8Gi\"}}}],\"schedulerName\":\"tessera\",\"priority\":0},"
+		"\"status\":{\"phase\":\"Pending\"}},\"Nodes\":null,\"NodeNames\":[");
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		char *comma = strchr(line, ',');
 
@@ -248,7 +252,8 @@ static void body_make(const char *nodes_csv, unsigned want, struct buf *ret, uns
 	}
 	buf_puts(&body, "]}");
 	buf_printf(ret,
-		   "POST /v1/filter HTTP/1.1\r\nHost: " HOST "\r\nUser-Agent: Go-http-client/1.1\r\n"
+		   "POST /v1/filter HTTP/1.1\r\nHost: " HOST
+		   "\r\nUser-Agent: Go-http-client/1.1\r\n"
 		   "Content-Length: %zu\r\nContent-Type: application/json\r\n"
 		   "Accept-Encoding: gzip\r\n\r\n",
 		   body.len);

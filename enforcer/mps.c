@@ -489,7 +489,7 @@ bool en_mps_shutdown(struct en_mps *m, int64_t limit_ms)
 	}
 	en_mps_want(m, false);
 	pthread_mutex_lock(&m->lock);
-	while (!(off = m->core.state == EN_MPS_OFF && !m->pending_want)) {
+	while (!(off = m->core.state == EN_MPS_OFF && !m->pending_want && m->status_pid == 0)) {
 		if (pthread_cond_timedwait(&m->changed, &m->lock, &until) != 0)
 			break;
 	}

@@ -249,11 +249,15 @@ int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percen
 			e->generation = r == 0 ? generation : 0;
 			e->bad = false;
 			memcpy(e->dir, dir, sizeof(dir));
-			if (r != 0)
+			if (r != 0) {
 				e->dropping = true;
+				m->sweep_now = true;
+			}
 		}
 		pthread_cond_broadcast(&m->changed);
 		pthread_mutex_unlock(&m->lock);
+		if (r != 0)
+			mps_wake(m);
 	}
 	if (r == 0)
 		snprintf(ret_dir, EN_PATH_CAP, "%s", dir);

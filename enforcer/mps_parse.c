@@ -222,8 +222,12 @@ int mps_parse_clients(const char *text, size_t len, struct en_mps_client *ret, s
 		if (split(line, f, 5) < 4 || !to_number(f[0], &row.pid) ||
 		    !copy_name(f[1], row.server) ||
 		    !copy_whole(f[2], row.device, sizeof(row.device)) ||
-		    !copy_name(namespace_of(f[3]), row.ns))
+		    !copy_name(namespace_of(f[3]), row.ns)) {
+			/* What follows a row may be the rest of its command, which is a tenant's text. */
+			if (count > 0)
+				continue;
 			return bad_line(line, "client list", err);
+		}
 		copy_cut(f[4], row.command, sizeof(row.command));
 		if (count < cap)
 			ret[count] = row;

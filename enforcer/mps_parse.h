@@ -35,7 +35,8 @@ int mps_parse_namespaces(const char *text, size_t len, struct en_mps_namespace *
 			 size_t *ret_count, struct err *err);
 
 /* `client list --format=csv,noheader`: 51023,training,0,default,python train.py, or with the device's UUID
- * and "training/default (0)" as namespace. The command is the rest of the line and may hold commas. */
+ * and "training/default (0)" as namespace. The command is the rest of the line and may hold commas. It is
+ * a tenant's text: lines behind the first that are no rows are taken for a part of it. */
 struct en_mps_client {
 	int64_t pid;
 	char server[EN_MPS_NAME_CAP], ns[EN_MPS_NAME_CAP];

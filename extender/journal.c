@@ -199,8 +199,9 @@ static int load(struct ex_journal *j, const struct ex_journal_reader *r, size_t 
 		return rc;
 	rc = ex_journal_read(text, len, r, &good, err);
 	if (rc == 0 && !torn_record(text + good, len - good))
-		rc = err_set(err, ERR_INVALID, "not a journal of tessera-extender: it ends in text that "
-						 "is no record; nothing was changed");
+		rc = err_set(err, ERR_INVALID,
+			     "not a journal of tessera-extender: it ends in text that "
+			     "is no record; nothing was changed");
 	free(text);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", j->path);

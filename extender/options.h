@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/version.h"
 
 #define EX_VERSION TESSERA_VERSION
 

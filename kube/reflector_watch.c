@@ -95,10 +95,11 @@ static void clear(struct ku_reflector *r)
 	ku_timer_clear(r->client, &r->end);
 }
 
-/* The watch failed; from the same place, unless that keeps bringing nothing. */
-static void watch_failed(struct ku_reflector *r, struct err *why, int64_t after_ms)
+/* The watch failed; from the same place, unless the server answers and that keeps bringing nothing. One
+ * that is away says nothing about our place. */
+static void watch_failed(struct ku_reflector *r, struct err *why, bool answered, int64_t after_ms)
 {
-	r->failures = r->frames > 0 ? 0 : r->failures + 1;
+	r->failures = r->frames > 0 ? 0 : r->failures + answered;
 	if (r->failures >= FAILURES_MAX) {
 		r->failures = 0;
 		r->have_list = false;
@@ -116,7 +117,7 @@ static void on_dead(void *ctx)
 	clear(r);
 	ku_reflector_count(r, &r->stats.dead_watches);
 	err_set(&why, ERR_IO, "nothing was heard for too long");
-	watch_failed(r, &why, -1);
+	watch_failed(r, &why, true, -1);
 }
 
 /* What the handler or the parser refused, or the server said by an ERROR event. */
@@ -126,7 +127,7 @@ static void stream_refused(struct ku_reflector *r, struct err *why)
 		ku_reflector_expire(r);
 	else if (r->fault_code != ERR_CONFLICT)
 		r->have_list = false; /* something was missed: only a list brings it back */
-	watch_failed(r, why, -1);
+	watch_failed(r, why, true, -1);
 }
 
 static void status_refused(struct ku_reflector *r, const struct ku_reply *reply, struct err *why)
@@ -141,7 +142,7 @@ static void status_refused(struct ku_reflector *r, const struct ku_reply *reply,
 		r->have_list = false;
 		r->quorum = true;
 	}
-	watch_failed(r, why, reply->retry_after_ms);
+	watch_failed(r, why, true, reply->retry_after_ms);
 }
 
 static void on_done(void *ctx, const struct ku_reply *reply)
@@ -168,7 +169,7 @@ static void on_done(void *ctx, const struct ku_reply *reply)
 	} else {
 		err_set(&why, ERR_IO, "%s",
 			reply->kind == KU_REPLY_HTTP ? "it ended at once" : reply->text);
-		watch_failed(r, &why, reply->retry_after_ms);
+		watch_failed(r, &why, reply->status != 0, reply->retry_after_ms);
 	}
 }
 

@@ -28,7 +28,8 @@ static void help(FILE *out)
 	fprintf(out, "usage: tessera-replay COMMAND [options]\n\n");
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
 		fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].summary);
-	fprintf(out, "\ntessera-replay COMMAND --help lists the options of a command; --version prints the version.\n");
+	fprintf(out,
+		"\ntessera-replay COMMAND --help lists the options of a command; --version prints the version.\n");
 }
 
 int main(int argc, char **argv)

@@ -34,20 +34,18 @@ func TestFaults(t *testing.T) {
 	} {
 		w.api.Add(&f)
 	}
-	const count = 300
-	cuts, deleted := 0, 0
-	for i := range count {
-		w.make(sharePod(fmt.Sprintf("p%03d", i), 10240))
+	cuts := 0
+	var live []*harness.Pod
+	for i := 0; i < 300 || w.api.AllHits()+cuts < 220 && i < 2000; i++ {
+		live = append(live, w.make(sharePod(fmt.Sprintf("p%03d", i), 10240)))
 		if i%10 == 9 {
 			cuts += w.api.CutWatches()
 		}
-		if i%3 == 2 { // some go again, bound or not
-			victim := sharePod(fmt.Sprintf("p%03d", w.rng.Intn(i)), 0)
-			if err := w.cp.Admin.RemovePod(victim); err == nil {
-				deleted++
-			} else if harness.Code(err) != 404 {
-				t.Fatal(err)
-			}
+		if i%3 == 2 || len(live) > 300 { // some go again, bound or not
+			k := w.rng.Intn(len(live))
+			must(t, w.cp.Admin.RemovePod(live[k]))
+			live[k] = live[len(live)-1]
+			live = live[:len(live)-1]
 		}
 		time.Sleep(time.Duration(w.rng.Intn(40)) * time.Millisecond)
 	}
@@ -57,12 +55,35 @@ func TestFaults(t *testing.T) {
 	if hits+cuts < 200 {
 		t.Errorf("only %d injections", hits+cuts)
 	}
-	w.waitCounts(count-deleted, 180*time.Second)
+	w.waitCounts(len(live), 180*time.Second)
 	all, refused := w.bindErrors()
 	t.Logf("%d binds, %d of them refused", all, refused)
 	w.verify()
 	w.noBoundErrors(t)
-	w.fill(t, 10*8*81920-(count-deleted)*10240)
+	w.fill(t, 10*8*81920-len(live)*10240)
+}
+
+// Watches alone are cut, again and again, while pods come and go: nothing is missed.
+func TestWatchCut(t *testing.T) {
+	w := newWorld(t, setup{nodes: gpuNodes(2, 4, 81920), proxied: true})
+	cuts := 0
+	for i := range 60 {
+		w.make(sharePod(fmt.Sprint("p", i), 10240))
+		if i >= 20 {
+			must(t, w.cp.Admin.RemovePod(sharePod(fmt.Sprint("p", i-20), 0)))
+		}
+		if i%6 == 5 {
+			cuts += w.api.CutWatches()
+		}
+		time.Sleep(time.Duration(50+w.rng.Intn(200)) * time.Millisecond)
+	}
+	t.Logf("%d watches cut", cuts)
+	if cuts < 5 {
+		t.Error("too few")
+	}
+	w.waitCounts(20, 60*time.Second)
+	w.verify()
+	w.fill(t, 2*4*81920-20*10240)
 }
 
 // expired is what the API server sends in the stream when a version is too old.

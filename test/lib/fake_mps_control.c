@@ -105,17 +105,12 @@ static int connect_daemon(void)
 }
 
 /* Sends a request and prints the answer; its first byte is the exit status. */
-static int ask(const char *request)
+static int ask(int fd, const char *request)
 {
-	int fd = connect_daemon();
 	char answer[TEXT_MAX], status = '0';
 	ssize_t got;
 	bool first = true;
 
-	if (fd < 0) {
-		fprintf(stderr, "Cannot find MPS control daemon process\n");
-		return 1;
-	}
 	if (write(fd, request, strlen(request)) < 0 || shutdown(fd, SHUT_WR) != 0)
 		return 1;
 	while ((got = read(fd, answer, sizeof(answer))) > 0) {
@@ -128,22 +123,25 @@ static int ask(const char *request)
 	return status - '0';
 }
 
-static int front_end_v2(void)
+static int front_end(bool v3, char **args, int count)
 {
-	char request[TEXT_MAX] = "2";
-	size_t got = fread(request + 1, 1, sizeof(request) - 2, stdin);
+	char request[TEXT_MAX] = "";
+	int fd = connect_daemon();
 
-	request[got + 1] = '\0';
-	return ask(request);
-}
-
-static int front_end_v3(char **args, int count)
-{
-	char request[TEXT_MAX] = "3";
-
-	for (int i = 0; i < count; i++)
-		fake_print(request, sizeof(request), "%s%s", i > 0 ? SEPARATOR : "", args[i]);
-	return ask(request);
+	if (fd < 0) { /* before its standard input is looked at */
+		fprintf(stderr, "Cannot find MPS control daemon process\n");
+		return 1;
+	}
+	if (v3) {
+		request[0] = '3';
+		for (int i = 0; i < count; i++)
+			fake_print(request, sizeof(request), "%s%s", i > 0 ? SEPARATOR : "",
+				   args[i]);
+	} else {
+		request[0] = '2';
+		request[fread(request + 1, 1, sizeof(request) - 2, stdin) + 1] = '\0';
+	}
+	return ask(fd, request);
 }
 
 /* ---- daemon ---- */
@@ -214,6 +212,7 @@ static bool apply(struct fake_daemon *d, const char *path)
 static void start_server(struct fake_daemon *d)
 {
 	char self[512], *slash;
+	int started[2];
 	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 32);
 
 	if (len < 0)
@@ -221,11 +220,16 @@ static void start_server(struct fake_daemon *d)
 	self[len] = '\0';
 	slash = strrchr(self, '/');
 	snprintf(slash, 32, "/nvidia-cuda-mps-server");
+	if (pipe2(started, O_CLOEXEC) != 0)
+		return;
 	d->server_pid = (int)fork();
 	if (d->server_pid == 0) {
 		execl(self, self, (char *)NULL);
 		_exit(1);
 	}
+	close(started[1]);
+	(void)!read(started[0], self, 1); /* until it is the other program */
+	close(started[0]);
 }
 
 static void answer(struct fake_daemon *d, int fd)
@@ -361,11 +365,12 @@ int main(int argc, char **argv)
 		else if (strcmp(argv[i], "-f") == 0)
 			run = true;
 		else if (strcmp(argv[i], "-q") == 0 && v3)
-			return front_end_v3((char *[]){argv[i]}, 1);
+			return front_end(true, argv + i, 1);
 		else if (strcmp(argv[i], "-m") != 0 || old)
-			return front_end_v2(); /* what it does not know makes it a front end */
+			return front_end(false, NULL,
+					 0); /* what it does not know makes it a front end */
 	}
 	if (run)
 		return daemon_main(v3, conf);
-	return v3 ? front_end_v3(argv + i, argc - i) : front_end_v2();
+	return front_end(v3, argv + i, argc - i);
 }

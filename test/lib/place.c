@@ -215,6 +215,8 @@ struct fr_measure *place_measure(const struct st_cluster *c, enum fr_kind kind,
 
 /* ---- at random ---- */
 
+/* One draw a statement: the order of evaluation differs between compilers. */
+
 void place_world_init(struct place_world *w, const struct st_config *cfg, uint64_t seed,
 		      unsigned flavour)
 {
@@ -265,13 +267,13 @@ static uint32_t random_node(struct place_world *w, unsigned number)
 {
 	size_t count = 1 + place_draw(w, w->flavour & PLACE_SMALL ? 4 : 8);
 	struct st_gpu_spec gpus[ST_GPUS_MAX] = {0};
+	int64_t cpu_milli = 8000 * (1 + (int64_t)place_draw(w, 12));
 	const char *product;
 	char name[16];
 
 	snprintf(name, sizeof(name), "n%u", number);
 	random_gpus(w, gpus, count, &product);
-	return put(w->c, name, place_chance(w, 10) ? NULL : product,
-		   8000 * (1 + (int64_t)place_draw(w, 12)), gpus, count);
+	return put(w->c, name, place_chance(w, 10) ? NULL : product, cpu_milli, gpus, count);
 }
 
 uint32_t place_random_node(struct place_world *w)
@@ -284,9 +286,9 @@ static struct st_item random_mig(struct place_world *w)
 	static const char *const names[] = {"1g.5gb",  "1g.6gb",   "1g.10gb", "2g.10gb",
 					    "2g.12gb", "3g.20gb",  "4g.20gb", "4g.24gb",
 					    "7g.40gb", "1g.5gb+me"};
+	int count = place_chance(w, 3) ? 1 + (int)place_draw(w, 3) : 1;
 
-	return place_mig(names[place_draw(w, 10)],
-			 place_chance(w, 3) ? 1 + (int)place_draw(w, 3) : 1);
+	return place_mig(names[place_draw(w, 10)], count);
 }
 
 static struct st_item random_item(struct place_world *w)
@@ -387,13 +389,14 @@ void place_random_step(struct place_world *w)
 		snprintf(name, sizeof(name), "n%u", place_draw(w, count));
 		st_cluster_node_remove(w->c, name, NULL); /* it may be removed already */
 	} else if (what == 3) {
+		uint32_t node = place_draw(w, count);
+
 		snprintf(name, sizeof(name), "p%u", w->uid_next++);
 		id = place_ident(name, 0, 1000);
 		if (place_chance(w, 4))
-			st_cluster_fence(w->c, &id, place_draw(w, count), NULL);
+			st_cluster_fence(w->c, &id, node, NULL);
 		else
-			st_cluster_observe(w->c, &id, place_draw(w, count), NULL, place_draw(w, 2),
-					   &fenced, NULL);
+			st_cluster_observe(w->c, &id, node, NULL, place_draw(w, 2), &fenced, NULL);
 	} else if (what < 9) {
 		random_gone(w);
 	} else {

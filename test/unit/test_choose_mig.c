@@ -6,11 +6,12 @@
 #include "binpack/binpack_internal.h"
 #include "test/lib/place.h"
 
-/* NOLINTNEXTLINE(bugprone-macro-parentheses): a string that fills an array */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
 #define MIG(p)                                                                                     \
 	{                                                                                          \
 		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
 	}
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static const struct place_class five[] = {{1, 0, MIG("1g.5gb"), NULL},
 					  {1, 0, MIG("2g.10gb"), NULL},

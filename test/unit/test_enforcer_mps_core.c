@@ -265,6 +265,15 @@ Test(enforcer_mps_parse, clients)
 	cr_assert_str_eq(rows[2].ns, "ts_a_1");
 	cr_assert_str_eq(rows[2].command, "sh -c a,b,c");
 	cr_assert_str_eq(rows[3].command, "");
+	/* A command with a new line in it, made to look like an end of the list. */
+	cr_assert_eq(mps_parse_clients("9,srv,0,default,sh\nServer not found\n10,srv,0,default,x",
+				       55, rows, 4, &count, NULL),
+		     0);
+	cr_assert_eq(count, 2);
+	cr_assert_eq(rows[1].pid, 10);
+	cr_assert_eq(mps_parse_clients("Server not found\n10,srv,0,default,x", 35, rows, 4, &count,
+				       NULL),
+		     ERR_INVALID);
 	cr_assert_eq(mps_parse_clients("x,a,0,default,c", 15, rows, 4, &count, NULL), ERR_INVALID);
 }
 

@@ -248,7 +248,8 @@ Test(extender_listen, addresses)
 	char url[300];
 	int fd = -1, other = -1;
 
-	cr_assert_eq(ex_listen("127.0.0.1:0", false, &fd, url, sizeof(url), &err), 0, "%s", err.msg);
+	cr_assert_eq(ex_listen("127.0.0.1:0", false, &fd, url, sizeof(url), &err), 0, "%s",
+		     err.msg);
 	cr_expect_eq(strncmp(url, "http://127.0.0.1:", 17), 0);
 	cr_expect_neq(strcmp(url + 17, "0"), 0);
 	cr_expect_eq(ex_listen(url + 7, false, &other, url, sizeof(url), &err), ERR_IO);

@@ -509,12 +509,10 @@ Test(extender_watch, case_48_a_refusal_waits_a_moment_for_room)
 	expect_bound("a", "u-a", "n1");
 	cr_expect(xa_wait_filter(&x, "b", "u-b", ALL, "n1", "\"NodeNames\":[]"));
 	seen = ex_api_room(x.api);
-	fprintf(stderr,"A room %d seen %d\n",(int)ex_api_room(x.api),(int)seen);
 	cr_expect_eq(ex_api_hold(x.api, &one.h, seen), EX_API_HELD);
 	fake_cluster_delete(x.c, "pods", "a");
 	for (int i = 0; i < 10000 && (one.woken == 0 || ex_api_room(x.api) == seen); i++)
 		xa_breathe();
-	fprintf(stderr,"B room %d seen %d woken %d booked %d\n",(int)ex_api_room(x.api),(int)seen,one.woken,xa_booked(&x,"GPU-n1-0"));
 	cr_expect_eq(one.woken, 1);
 	cr_expect(xa_wait_filter(&x, "b", "u-b", ALL, "n1", "[\"n1\"]"));
 	/* What changed since the question was asked is looked at without waiting. */

@@ -446,6 +446,29 @@ Test(kube_reflector, short_watches_are_errors)
 	cr_expect_geq(journal_count(&j, "it ended at once"), 5);
 }
 
+static bool ten_problems(void *ctx)
+{
+	(void)ctx;
+	return journal_count(&j, "problem watch") >= 10;
+}
+
+/* The server is away for long: no list when it comes back, the place is still good. */
+Test(kube_reflector, long_outage_needs_no_list)
+{
+	struct fake_reply away = {.status = 0, .end = FAKE_END_RESET};
+	struct fake_stream *w;
+
+	answer_list("5", NULL, "a");
+	fake_api_on(f.api, "GET", PODS, "watch=1", 20, &away);
+	w = fake_api_watch(f.api, PODS);
+	fake_stream_put(w, kube_event_text("DELETED", "a", "6"), 0);
+	start();
+	cr_assert(kube_fixture_run(&f, 100, ten_problems, NULL));
+	awaited = "DELETED a 6";
+	cr_assert(kube_fixture_run(&f, 100, has_awaited, NULL));
+	cr_expect_eq(journal_count(&j, "begin"), 1);
+}
+
 Test(kube_reflector, consistent_first_list_and_relist)
 {
 	struct fake_stream *w;

@@ -12,11 +12,12 @@
 #define ODD_MIB 40539 /* no multiple of 8: slices are counted, not MiB */
 #define UNIT 125
 
-/* NOLINTNEXTLINE(bugprone-macro-parentheses): a string that fills an array */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
 #define MIG(p)                                                                                     \
 	{                                                                                          \
 		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
 	}
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static const struct place_class five[] = {{1, 0, MIG("1g.5gb"), NULL},
 					  {1, 0, MIG("2g.10gb"), NULL},

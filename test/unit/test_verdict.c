@@ -58,9 +58,9 @@ static void done(void)
 
 Test(verdict, texts, .fini = done)
 {
-	for (int v = 0; v < BP_VERDICT_COUNT; v++) {
+	for (enum bp_verdict v = BP_OK; v < BP_VERDICT_COUNT; v++) {
 		cr_expect_gt(strlen(bp_verdict_text(v)), 3, "%d", v);
-		for (int k = 0; k < v; k++)
+		for (enum bp_verdict k = BP_OK; k < v; k++)
 			cr_expect_str_neq(bp_verdict_text(v), bp_verdict_text(k));
 	}
 }
@@ -401,7 +401,7 @@ Test(verdict, explanations_are_cut, .fini = done)
 	hold("a", place_share(500), 0);
 	hold("b", place_whole(1), 1);
 	hold("c", place_sm(500, 0), 2);
-	for (int v = 0; v < BP_VERDICT_COUNT; v++) {
+	for (enum bp_verdict v = BP_OK; v < BP_VERDICT_COUNT; v++) {
 		bp_explain(c, node, &req, v, whole, sizeof(whole));
 		for (unsigned cap = 1; cap < sizeof(text); cap++) {
 			memset(text, '#', sizeof(text));

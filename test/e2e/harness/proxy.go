@@ -117,14 +117,22 @@ func (p *Proxy) Hits(f *Fault) int {
 	return f.hits
 }
 
-// Clear takes all faults away and returns how many hits they had.
-func (p *Proxy) Clear() int {
+// AllHits of the faults there are.
+func (p *Proxy) AllHits() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hits := 0
 	for _, f := range p.faults {
 		hits += f.hits
 	}
+	return hits
+}
+
+// Clear takes all faults away and returns how many hits they had.
+func (p *Proxy) Clear() int {
+	hits := p.AllHits()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.faults = nil
 	return hits
 }

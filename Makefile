@@ -268,7 +268,7 @@ demo: deps ## install what is missing, build, show the extender at work
 	$(Q)BUILD=$(BUILD) deploy/demo/demo.sh
 
 e2e: all ## end to end against a real control plane (needs Go)
-	$(Q)cd test/e2e && BUILD=$(abspath $(BUILD)) go test -count=1 ./...
+	$(Q)BUILD=$(abspath $(BUILD)) test/e2e/run.sh
 
 deps: ## install the packages that are missing (Debian, Ubuntu)
 	$(Q)deploy/deps.sh

@@ -16,7 +16,7 @@ enum bp_verdict {
 	BP_NO_NODE,        /* not a node we know */
 	BP_NO_GPU,         /* the node has no GPU */
 	BP_PRODUCT,        /* no GPU of an accepted product */
-	BP_TOO_LARGE,      /* a request larger than any GPU of the node */
+	BP_TOO_LARGE,      /* a request or limit larger than any GPU of the node */
 	BP_TOO_MANY,       /* more GPUs than the node has */
 	BP_ONLY_MIG,       /* all its GPUs are partitioned by MIG, and the request is not for MIG */
 	BP_NO_MIG,         /* no GPU of the node can have that MIG profile */

@@ -120,6 +120,7 @@ static bool check_memory(struct planner *x, const struct en_node_gpu *gpu, const
 	const struct st_grant *g = &x->plan.grant;
 	int64_t room = (int64_t)gpu->mem_mib - x->opt->reserve_mib;
 	int64_t limits = (int64_t)gpu->mem_mib * x->opt->overcommit_permille / 1000;
+	int64_t together = gpu->limit_mib + s->limit_mib;
 
 	if (g->request_mib > g->limit_mib)
 		return refuse(x, "the request of %d MiB is above the limit of %d MiB",
@@ -133,12 +134,11 @@ static bool check_memory(struct planner *x, const struct en_node_gpu *gpu, const
 			      "%lld MiB",
 			      (long long)s->request_mib, gpu->uuid, (long long)gpu->request_mib,
 			      (long long)room);
-	if (x->opt->overcommit_permille > 0 && gpu->limit_mib + s->limit_mib > limits)
+	if (x->opt->overcommit_permille > 0 && together > limits)
 		return refuse(x,
 			      "the limits on %s would be %lld MiB together, at most %lld MiB are "
 			      "allowed",
-			      gpu->uuid, (long long)(gpu->limit_mib + s->limit_mib),
-			      (long long)limits);
+			      gpu->uuid, (long long)together, (long long)limits);
 	return true;
 }
 

@@ -157,17 +157,17 @@ static int put_devices(const struct maker *x)
 
 static int put_mount(const struct maker *x, const char *source, const char *target)
 {
-	struct en_mount *m = &x->a->mounts[x->a->mount_count];
+	char *copy = strdup(source);
 
-	*m = (struct en_mount){
-		.source = strdup(source),
+	if (copy == NULL)
+		return no_memory(x);
+	x->a->mounts[x->a->mount_count++] = (struct en_mount){
+		.source = copy,
 		.target = target,
 		.type = "bind",
 		.options = {"rbind", "rw", "nosuid", "nodev"},
 	};
-	if (m->source == NULL)
-		return no_memory(x);
-	x->a->mount_count++;
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): copy is in x->a now */
 	return 0;
 }
 

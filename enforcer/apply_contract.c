@@ -35,14 +35,17 @@ static int cluster_make(const struct en_node *node, struct st_cluster **ret, uin
 	struct st_cluster *c = st_cluster_new(NULL);
 	struct st_node_spec spec = {
 		.name = node->name, .from_inventory = true, .gpu_count = node->gpu_count};
-	int r = 0;
+	int r;
 
-	if (gpus == NULL || c == NULL)
-		r = err_set(err, ERR_NOMEM, "node: no memory");
-	else if (node->gpu_count > ST_GPUS_MAX)
-		r = err_set(err, ERR_INVALID, "node %s: %zu GPUs, at most %d", node->name,
-			    node->gpu_count, ST_GPUS_MAX);
-	for (size_t i = 0; r == 0 && i < node->gpu_count; i++) {
+	if (gpus == NULL || c == NULL || node->gpu_count > ST_GPUS_MAX) {
+		free(gpus);
+		st_cluster_free(c);
+		return node->gpu_count > ST_GPUS_MAX
+			       ? err_set(err, ERR_INVALID, "node %s: %zu GPUs, at most %d",
+					 node->name, node->gpu_count, ST_GPUS_MAX)
+			       : err_set(err, ERR_NOMEM, "node: no memory");
+	}
+	for (size_t i = 0; i < node->gpu_count; i++) {
 		const struct en_node_gpu *g = &node->gpus[i];
 		const struct st_mig_geometry *geometry = g->mig_enabled ? apply_geometry(g) : NULL;
 
@@ -54,8 +57,7 @@ static int cluster_make(const struct en_node *node, struct st_cluster **ret, uin
 			gpus[i].geometry = *geometry;
 	}
 	spec.gpus = gpus;
-	if (r == 0)
-		r = st_cluster_node_put(c, &spec, ret_id, err);
+	r = st_cluster_node_put(c, &spec, ret_id, err);
 	free(gpus);
 	if (r == 0)
 		*ret = c;
@@ -257,7 +259,7 @@ int apply_read(const struct en_node *node, const struct st_pod_spec *pod, const 
 	struct st_cluster *c = NULL;
 	struct renamed *renamed = NULL;
 	struct st_decision d;
-	uint32_t id;
+	uint32_t id = 0;
 	int r;
 
 	*ret_found = APPLY_NONE;

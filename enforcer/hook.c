@@ -76,7 +76,7 @@ static int read_all(int fd, const char *what, size_t max, char *ret, size_t *ret
 static int read_state(int fd, struct en_oci_state *ret, struct err *err)
 {
 	char *text = malloc(EN_STATE_MAX + 1);
-	size_t len;
+	size_t len = 0;
 	int rc;
 
 	if (text == NULL)
@@ -179,7 +179,7 @@ static int run(int argc, char *const *argv, int in_fd, const char *proc,
 	       const struct en_limits_ops *limits, struct err *err)
 {
 	struct arguments a = {.socket = NULL};
-	struct en_oci_state state;
+	struct en_oci_state state = {.pid = 0};
 	int rc;
 
 	rc = read_arguments(argc, argv, &a, err);

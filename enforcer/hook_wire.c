@@ -27,7 +27,7 @@ static int number(const char *s, int64_t min, int64_t max, int64_t *ret, struct 
 static int add(struct en_limit_request *r, const char *uuid, const char *soft, const char *hard,
 	       struct err *err)
 {
-	struct en_gpu_limit g;
+	struct en_gpu_limit g = {.soft_mib = 1};
 	int rc = uuid_check(uuid, err);
 
 	if (rc == 0)
@@ -88,7 +88,7 @@ static char *next_value(char **at, const char *key)
 static int read_head(char **at, struct en_limit_request *r, struct err *err)
 {
 	const char *line = strsep(at, "\n"), *id, *pid, *cgroup;
-	int64_t n;
+	int64_t n = 0;
 
 	if (line == NULL || *at == NULL || strcmp(line, VERSION) != 0)
 		return err_set(err, ERR_INVALID, "hook request: its first line is not " VERSION);
@@ -122,8 +122,9 @@ int en_limit_request_read(const char *text, size_t len, struct en_limit_request 
 		char *value = next_value(&at, "gpu");
 		const char *uuid = strsep(&value, " "), *soft = strsep(&value, " ");
 
-		rc = value == NULL ? err_set(err, ERR_INVALID, "hook request: no line gpu")
-				   : add(&r, uuid, soft, value, err);
+		rc = value == NULL || uuid == NULL
+			     ? err_set(err, ERR_INVALID, "hook request: no line gpu")
+			     : add(&r, uuid, soft, value, err);
 	}
 	if (rc == 0 && r.gpu_count == 0)
 		rc = err_set(err, ERR_INVALID, "hook request: no GPU");

@@ -111,6 +111,7 @@ int en_mps_new(const struct en_mps_options *o, struct en_mps **ret, struct err *
 		m->devices = copy(o->devices, "", &ok);
 	m->o.devices = NULL;
 	m->legacy = o->legacy;
+	m->running_legacy = o->legacy;
 	m->o.ask_limit_ms = o->ask_limit_ms > 0 ? o->ask_limit_ms : 3000;
 	m->o.command_limit_ms = o->command_limit_ms > 0 ? o->command_limit_ms : 10000;
 	m->o.orphan_ms = o->orphan_ms > 0 ? o->orphan_ms : 300000;

@@ -253,6 +253,13 @@ static int clients_v2(struct en_mps *m, int64_t limit_ms, struct en_mps_client *
 	return r == ERR_INVALID ? ERR_IO : r;
 }
 
+int mps_list_clients(struct en_mps *m, bool legacy, int64_t limit_ms, struct en_mps_client *ret,
+		     size_t cap, size_t *ret_count, struct err *err)
+{
+	return legacy ? clients_v2(m, limit_ms, ret, cap, ret_count, err)
+		      : clients_v3(m, limit_ms, ret, cap, ret_count, err);
+}
+
 static int list_clients(struct en_mps *m, int64_t limit_ms, struct en_mps_client *ret, size_t cap,
 			size_t *ret_count, struct err *err)
 {
@@ -261,8 +268,7 @@ static int list_clients(struct en_mps *m, int64_t limit_ms, struct en_mps_client
 	en_mps_get_status(m, &st);
 	if (st.pid == 0)
 		return err_set(err, ERR_CONFLICT, "MPS does not run: %s", st.why);
-	return st.legacy ? clients_v2(m, limit_ms, ret, cap, ret_count, err)
-			 : clients_v3(m, limit_ms, ret, cap, ret_count, err);
+	return mps_list_clients(m, st.legacy, limit_ms, ret, cap, ret_count, err);
 }
 
 int en_mps_clients(struct en_mps *m, struct en_mps_client *ret, size_t cap, size_t *ret_count,

@@ -1,4 +1,4 @@
-/* Shared by mps*.c; not for others. */
+/* Shared by mps*.c, and by the doctor for its questions; not for others. */
 #ifndef TESSERA_ENFORCER_MPS_INTERNAL_H
 #define TESSERA_ENFORCER_MPS_INTERNAL_H
 
@@ -102,6 +102,9 @@ int mps_command_v2(struct en_mps *m, const char *commands, int64_t limit_ms,
 		   struct en_exec_result *ret, struct err *err);
 /* One question about its health, as an event. */
 enum en_mps_event mps_ask(struct en_mps *m);
+/* As en_mps_clients(), whether the daemon is known or not. */
+int mps_list_clients(struct en_mps *m, bool legacy, int64_t limit_ms, struct en_mps_client *ret,
+		     size_t cap, size_t *ret_count, struct err *err);
 /* Clients and ghosts; may set recycle_when_idle. Returns true when it is set and nobody is there. */
 bool mps_look_at_clients(struct en_mps *m);
 

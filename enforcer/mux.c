@@ -77,7 +77,7 @@ void en_mux_put(struct buf *out, uint32_t id, const void *message, size_t len)
 	const unsigned char *p = message;
 	size_t first = smaller(len, EN_MUX_FIRST_MAX);
 
-	if (!buf_reserve(out, len + 2 * EN_MUX_HEADER))
+	if (!buf_reserve(out, len + EN_MUX_HEADER + EN_MUX_HEADER))
 		return;
 	put_frame(out, id, p, first);
 	if (len > first)

@@ -47,10 +47,10 @@ int64_t nri_now_us(void);
 void nri_wake(struct en_nri *n); /* the first thread, from its poll */
 
 /* nri_jobs.c. The second thread: */
-void *nri_work_loop(void *n);
+void *nri_work_loop(void *ctx);
 
 /* The first thread. A call of the session becomes a job. */
-int nri_on_request(void *n, struct en_nri_request *take_r, struct err *err);
+int nri_on_request(void *ctx, struct en_nri_request *take_r, struct err *err);
 /* Answers what is done or late. */
 int nri_jobs_collect(struct en_nri *n, struct err *err);
 /* Milliseconds until the next deadline; -1: none. */

@@ -163,9 +163,9 @@ void plugin_start(struct en_plugin *p, const struct en_nri_request *r, struct en
 	}
 	if (!found)
 		return;
-	if (h == NULL)
+	if (h == NULL) {
 		rc = err_set(&err, ERR_NOMEM, "plugin: no memory");
-	if (rc == 0) {
+	} else {
 		h->pid = c->pid;
 		if (h->by_cgroup && p->o.limits != NULL)
 			rc = start_limited(p, h, &err);

@@ -109,7 +109,8 @@ static int put_message(struct buf *out, uint32_t mux_id, uint32_t stream, uint8_
 		return err_set(err, ERR_TOO_LARGE, "ttrpc: a message of %zu bytes, at most %lu",
 			       len, (unsigned long)EN_TTRPC_DATA_MAX);
 	data = malloc(EN_TTRPC_HEADER + len);
-	if (data == NULL || !buf_reserve(out, EN_TTRPC_HEADER + len + 2 * EN_MUX_HEADER)) {
+	if (data == NULL ||
+	    !buf_reserve(out, EN_TTRPC_HEADER + len + EN_MUX_HEADER + EN_MUX_HEADER)) {
 		free(data);
 		return err_set(err, ERR_NOMEM, "ttrpc: no memory");
 	}

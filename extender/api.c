@@ -11,6 +11,7 @@
 #define BIND_MS 4000
 #define TURN_US 250000 /* the worker looks at clocks and readiness so often */
 #define STOP_MS 5000
+#define PROBE_US 2000000
 #define MARGIN_MS 1500 /* of a POST's end before another replica could lead */
 
 int64_t ex_api_now_us(const struct ex_api *a)
@@ -146,6 +147,25 @@ static void tell(struct ex_api *a)
 	a->lead_told = ready;
 }
 
+/* While the credentials are refused it is asked now and then whether they are good again: a client with
+ * nothing to do would never learn it. */
+static void probe(struct ex_api *a)
+{
+	struct ku_request rq = {.path = "/version", .deadline_ms = 2000};
+	struct ku_client *clients[] = {a->client, a->watcher};
+	int64_t now = ex_api_now_us(a);
+	struct ku_client_stats s;
+
+	if (!a->auth_told || now - a->probed_us < PROBE_US)
+		return;
+	a->probed_us = now;
+	for (int i = 0; i < 2; i++) {
+		ku_client_get_stats(clients[i], &s);
+		if (s.auth_failed)
+			ku_client_send(clients[i], &rq, NULL);
+	}
+}
+
 /* The second list, and the workload made from both. */
 static void go_on(struct ex_api *a)
 {
@@ -179,6 +199,7 @@ static void *work(void *arg)
 
 		go_on(a);
 		tell(a);
+		probe(a);
 		ex_api_totals_run(a);
 		next = ex_api_flights_run(a);
 		held = ex_api_holds_run(a);

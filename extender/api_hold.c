@@ -1,10 +1,11 @@
 /* Refusals that wait a moment for room. */
 #include "extender/api_internal.h"
 
-#define HOLD_US 100000
-/* The scheduler asks about one pod at a time: where holding was in vain, the next refusals are answered
- * at once for a while. */
-#define PAUSE_US 1000000
+#define HOLD_US 60000
+/* The scheduler asks about one pod at a time: at most a quarter of its time may be spent in vain, and so
+ * many holds at once. */
+#define SHARE 4
+#define SAVED_MAX_US (8 * HOLD_US)
 
 uint64_t ex_api_room(struct ex_api *a)
 {
@@ -14,6 +15,16 @@ uint64_t ex_api_room(struct ex_api *a)
 	room = a->room;
 	pthread_mutex_unlock(&a->lock);
 	return room;
+}
+
+/* Under the lock: time that may be spent in vain yet. */
+static int64_t saved_us(struct ex_api *a, int64_t now)
+{
+	a->hold_saved_us += (now - a->hold_counted_us) / SHARE;
+	a->hold_counted_us = now;
+	if (a->hold_saved_us > SAVED_MAX_US)
+		a->hold_saved_us = SAVED_MAX_US;
+	return a->hold_saved_us;
 }
 
 enum ex_api_held ex_api_hold(struct ex_api *a, struct ex_api_hold *h, uint64_t seen)
@@ -26,8 +37,7 @@ enum ex_api_held ex_api_hold(struct ex_api *a, struct ex_api_hold *h, uint64_t s
 	if (a->room != seen) {
 		ret = EX_API_AGAIN;
 	} else if (!atomic_load(&a->stopping) &&
-		   (first ? a->held_in_vain_us == 0 || now - a->held_in_vain_us > PAUSE_US
-			  : now < h->until_us)) {
+		   (first ? saved_us(a, now) >= HOLD_US : now < h->until_us)) {
 		if (first) {
 			h->until_us = now + HOLD_US;
 			a->stats.refusals_held++;
@@ -38,7 +48,7 @@ enum ex_api_held ex_api_hold(struct ex_api *a, struct ex_api_hold *h, uint64_t s
 		pthread_cond_broadcast(&a->work);
 		ret = EX_API_HELD;
 	} else if (!first) {
-		a->held_in_vain_us = now;
+		a->hold_saved_us = saved_us(a, now) - HOLD_US;
 	}
 	pthread_mutex_unlock(&a->lock);
 	return ret;

@@ -65,12 +65,13 @@ struct ex_api {
 	struct ex_flight *flights, *verifies;
 	struct ex_api_hold *holds;
 	uint64_t room;
-	int64_t held_in_vain_us; /* when the last one was */
+	int64_t hold_saved_us, hold_counted_us; /* time that holds may take, and counted when */
 	struct ex_total *totals, *totals_due;
 	bool nodes_synced, pods_synced, verify_due;
 	struct ex_api_stats stats;
 	/* of the worker: */
 	bool auth_told, lead_told;
+	int64_t probed_us;
 };
 
 int64_t ex_api_now_us(const struct ex_api *a);

@@ -18,7 +18,8 @@ void fr_bid_step_begin(struct fr_bid *b)
 	fr_bid_prices_set(b, b->y, b->y_cpu, &b->step_prices);
 	for (uint32_t i = 0; i < b->group_count; i++)
 		fr_bid_tables_fill(b, &b->groups[i], &b->step_prices, &b->step[i], true);
-	memset(b->demand, 0, b->group_count * sizeof(*b->demand));
+	if (b->group_count > 0) /* else there is no GPU yet */
+		memset(b->demand, 0, b->group_count * sizeof(*b->demand));
 	memset(b->coverage, 0, b->w->count * sizeof(*b->coverage));
 	b->cpu_spare = 0;
 }

@@ -126,9 +126,9 @@ static inline int32_t cpu_cap(const struct fr_type_class *tc, int64_t class_cpu,
 {
 	uint64_t cap;
 
-	if (tc->cpu_inv == 0)
+	if (class_cpu == 0 || tc->d_milli == 0)
 		return class_cpu > cpu ? 0 : FR_UNCAPPED;
-	if (cpu < FR_CPU_EXACT)
+	if (tc->cpu_inv != 0 && cpu < FR_CPU_EXACT)
 		cap = (uint64_t)(((unsigned __int128)tc->cpu_inv * (uint64_t)cpu) >> 46);
 	else
 		cap = (uint64_t)arith_mul_div_floor(cpu, (int64_t)tc->d_milli * count, class_cpu);

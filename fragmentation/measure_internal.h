@@ -23,7 +23,7 @@ struct fr_type_class {
 	int32_t d_milli;  /* the same in milli of the device; WHOLE 1000; MIG: of its units */
 	int16_t profile;  /* MIG: index in the geometry, -1 = not there */
 	bool accepted;    /* product, and the kind of GPU */
-	uint64_t cpu_inv; /* ceil(2^46 * d_milli * count / cpu_milli); 0 = never limited by CPU */
+	uint64_t cpu_inv; /* ceil(2^46 * d_milli * count / cpu_milli); 0 = divide */
 };
 
 struct fr_type {

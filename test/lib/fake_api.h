@@ -65,7 +65,7 @@ void fake_api_handle(struct fake_api *f, fake_handler_fn fn, void *ctx);
 void fake_stream_put(struct fake_stream *s, const char *text, size_t chunk);
 void fake_stream_end(struct fake_stream *s, enum fake_end how);
 
-/* Waits (10 s at most, then NULL) for the n-th request, from 1, of that method and path; NULL: any.
+/* Waits (30 s at most, then NULL) for the n-th request, from 1, of that method and path; NULL: any.
  * Valid until fake_api_stop(). */
 const struct fake_request *fake_api_wait(struct fake_api *f, const char *method, const char *path,
 					 unsigned n);

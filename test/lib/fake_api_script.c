@@ -5,7 +5,7 @@
 
 #include "test/lib/fake_api_internal.h"
 
-#define WAIT_MS 10000
+#define WAIT_MS 30000
 
 void *fake_must(void *p)
 {

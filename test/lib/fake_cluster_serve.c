@@ -240,7 +240,8 @@ static void serve(struct fake_cluster *c, const struct fake_request *rq, struct 
 	char name[256];
 	cJSON *obj;
 
-	if ((pods || nodes) && fake_query_has(rq, "watch=true")) {
+	if ((pods || nodes) &&
+	    (fake_query_has(rq, "watch=1") || fake_query_has(rq, "watch=true"))) {
 		serve_watch(c, rq, pods, ret);
 	} else if (pods || nodes) {
 		serve_list(c, pods, ret);
@@ -272,7 +273,7 @@ static void serve(struct fake_cluster *c, const struct fake_request *rq, struct 
 
 static struct fake_fault *hit(struct fake_cluster *c, const struct fake_request *rq)
 {
-	bool watch = fake_query_has(rq, "watch=true");
+	bool watch = (fake_query_has(rq, "watch=1") || fake_query_has(rq, "watch=true"));
 
 	for (size_t i = 0; i < c->fault_count; i++) {
 		struct fake_fault *f = &c->faults[i].f;

@@ -118,6 +118,20 @@ void hardware_file(const struct hardware *h, const char *path, const char *fmt, 
 	va_end(ap);
 }
 
+void hardware_environ(const struct hardware *h, const char *path, const char *text)
+{
+	const char *p = hardware_path(h, path);
+	FILE *f;
+
+	make_parents(p);
+	f = fopen(p, "w");
+	if (f == NULL)
+		die("write", p);
+	for (const char *c = text; *c != '\0'; c++)
+		fputc(*c == '\n' ? '\0' : *c, f);
+	fclose(f);
+}
+
 void hardware_mkdir(const struct hardware *h, const char *path)
 {
 	char with_slash[512];

@@ -24,6 +24,8 @@ void hardware_mps(const struct hardware *h, const char *fmt, ...)
 /* A file below the folder, with its folders. */
 void hardware_file(const struct hardware *h, const char *path, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same with a NUL for each new line: /proc/PID/environ. */
+void hardware_environ(const struct hardware *h, const char *path, const char *text);
 void hardware_mkdir(const struct hardware *h, const char *path);
 void hardware_remove(const struct hardware *h,
 		     const char *path); /* file or folder with all in it */

@@ -18,13 +18,15 @@ struct kube_fixture {
 	struct ku_config config;
 	struct ku_client_options options; /* may be changed before kube_fixture_start() */
 	bool virtual_time;
+	bool patient; /* kube_fixture_run() stands still while a request is in flight: where it
+		       * matters how long an answer took */
 };
 
 /* Server and configuration (plain HTTP, no token); the client comes with _start(). */
 void kube_fixture_init(struct kube_fixture *f);
 void kube_fixture_start(struct kube_fixture *f);
 void kube_fixture_fini(struct kube_fixture *f);
-/* Moves the virtual time step by step until done() holds; 10 s of real time at most, then false. */
+/* Moves the virtual time step by step until done() holds; 30 s of real time at most, then false. */
 bool kube_fixture_run(struct kube_fixture *f, int64_t step_ms, bool (*done)(void *ctx), void *ctx);
 
 /* What callbacks tell, one line each, in order; read by the test's thread. */
@@ -37,7 +39,7 @@ struct journal {
 void journal_init(struct journal *j);
 void journal_fini(struct journal *j);
 void journal_add(struct journal *j, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Waits until the journal holds the text; 10 s at most, then false. */
+/* Waits until the journal holds the text; 30 s at most, then false. */
 bool journal_wait(struct journal *j, const char *text);
 bool journal_has(struct journal *j, const char *text);
 /* How often it holds the text. */

@@ -62,7 +62,7 @@ static En__Nri__PodSandbox *pod_of(const struct nt_pod *p)
 	m->uid = text(p->uid);
 	m->namespace_ = text(p->ns);
 	m->n_annotations = p->annotation_count;
-	m->annotations = make(p->annotation_count * sizeof(m->annotations[0]));
+	m->annotations = make(p->annotation_count * sizeof(void *));
 	for (size_t i = 0; i < p->annotation_count; i++) {
 		En__Nri__Annotation *a = make(sizeof(*a));
 
@@ -87,7 +87,7 @@ static En__Nri__Container *container_of(const struct nt_container *c)
 	m->env = make(NT_LIST_MAX * sizeof(m->env[0]));
 	for (; m->n_env < NT_LIST_MAX && c->env[m->n_env] != NULL; m->n_env++)
 		m->env[m->n_env] = bytes(c->env[m->n_env]);
-	m->mounts = make(NT_LIST_MAX * sizeof(m->mounts[0]));
+	m->mounts = make(NT_LIST_MAX * sizeof(void *));
 	for (; m->n_mounts < NT_LIST_MAX && c->mounts[m->n_mounts].target != NULL; m->n_mounts++) {
 		En__Nri__Mount *mount = make(sizeof(*mount));
 
@@ -146,8 +146,8 @@ void nt_synchronize(struct buf *b, size_t pod_count, const struct nt_pod *pods,
 
 	en__nri__synchronize_request__init(&m);
 	m.more = more;
-	m.pods = make((pod_count + 1) * sizeof(m.pods[0]));
-	m.containers = make((container_count + 1) * sizeof(m.containers[0]));
+	m.pods = make((pod_count + 1) * sizeof(void *));
+	m.containers = make((container_count + 1) * sizeof(void *));
 	for (; m.n_pods < pod_count; m.n_pods++)
 		m.pods[m.n_pods] = pod_of(&pods[m.n_pods]);
 	for (; m.n_containers < container_count; m.n_containers++)

@@ -56,8 +56,9 @@ static int driver_get(void *ctx, const char *cgroup, const char *gpu, int64_t *s
 	(void)ctx;
 	(void)cgroup;
 	(void)gpu;
-	(void)used;
 	(void)err;
+	if (used != NULL)
+		*used = 0;
 	*soft = 0;
 	*hard = EN_LIMIT_NONE;
 	return 0;

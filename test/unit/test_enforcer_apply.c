@@ -19,6 +19,9 @@
 #define TIME ST_MODE_TIME_SLICING
 #define SHARING ST_MODE_SM_SHARING
 
+static const char gpu_0[] = GPU(0), gpu_1[] = GPU(1);
+static const char sees_gpu_0[] = "NVIDIA_VISIBLE_DEVICES=" GPU(0);
+
 static const struct en_apply_options plain = {
 	.hook_path = "/opt/tessera/bin/tessera-hook",
 	.hook_socket = "/run/tessera/hook.sock",
@@ -92,7 +95,7 @@ static void expect_env(const struct en_adjust *a, const char *const *want)
 Test(enforcer_apply, time_slicing)
 {
 	static const char *const want[] = {"NVIDIA_VISIBLE_DEVICES",
-					   GPU(1),
+					   gpu_1,
 					   "NVIDIA_GPU_MEMORY_REQUEST",
 					   "4096",
 					   "NVIDIA_GPU_MEMORY_LIMIT",
@@ -395,7 +398,7 @@ Test(enforcer_apply, values_of_users_are_replaced)
 					  "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE_X=1",
 					  NULL};
 	static const char *const share[] = {"NVIDIA_VISIBLE_DEVICES",
-					    GPU(0),
+					    gpu_0,
 					    "NVIDIA_GPU_MEMORY_REQUEST",
 					    "1024",
 					    "NVIDIA_GPU_MEMORY_LIMIT",
@@ -816,8 +819,7 @@ Test(enforcer_apply, a_node_that_cannot_be)
 
 Test(enforcer_apply, containers_are_compared_by_value)
 {
-	static const char *env[] = {"NVIDIA_VISIBLE_DEVICES=" GPU(0),
-				    "NVIDIA_GPU_MEMORY_REQUEST=1024",
+	static const char *env[] = {sees_gpu_0, "NVIDIA_GPU_MEMORY_REQUEST=1024",
 				    "NVIDIA_GPU_MEMORY_LIMIT=1024",
 				    "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps", "X=y"};
 	struct en_mount_seen mounts[] = {{"/a", "/b"}, {"/run/nvidia-mps", "/run/nvidia-mps"}};

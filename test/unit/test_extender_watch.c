@@ -427,8 +427,9 @@ Test(extender_watch, case_37_a_leader_lists_anew_before_it_answers)
 	lead("one");
 	xa_open(&x, false);
 	cr_expect(xa_wait_ready(&x, true), "%s", xa_why(&x));
-	/* Each was listed before leading or not; in the term it was listed once more, by a quorum. */
-	cr_expect_geq(fake_api_count(fake_cluster_api(x.c), "GET", "/api/v1/pods"), 2);
+	/* What was listed is no cache's. */
+	cr_expect_not(fake_query_has(fake_api_wait(fake_cluster_api(x.c), "GET", "/api/v1/pods", 1),
+				     "resourceVersion=0"));
 	fake_cluster_pod(x.c, "a", "u-a", G10);
 	expect_bound("a", "u-a", "n1");
 }
@@ -502,6 +503,7 @@ static void on_wake(struct ex_api_hold *h)
 Test(extender_watch, case_48_a_refusal_waits_a_moment_for_room)
 {
 	struct held one = {.h = {.park = on_park, .wake = on_wake}}, two = one;
+	enum ex_api_held held = EX_API_HELD;
 	uint64_t seen;
 
 	open_ready();
@@ -517,14 +519,18 @@ Test(extender_watch, case_48_a_refusal_waits_a_moment_for_room)
 	cr_expect(xa_wait_filter(&x, "b", "u-b", ALL, "n1", "[\"n1\"]"));
 	/* What changed since the question was asked is looked at without waiting. */
 	cr_expect_eq(ex_api_hold(x.api, &two.h, seen), EX_API_AGAIN);
-	/* In vain: it ends by itself, and the next refusals do not wait. */
-	seen = ex_api_room(x.api);
-	cr_expect_eq(ex_api_hold(x.api, &two.h, seen), EX_API_HELD);
-	for (int i = 0; i < 10000 && two.woken == 0; i++)
-		xa_breathe();
-	cr_expect_eq(ex_api_hold(x.api, &two.h, seen), EX_API_ANSWER);
-	one.h.until_us = 0;
-	cr_expect_eq(ex_api_hold(x.api, &one.h, seen), EX_API_ANSWER);
+	/* In vain: it ends by itself. Not all refusals can be: the scheduler waits for each. */
+	for (int round = 0; round < 100 && held == EX_API_HELD; round++) {
+		two.woken = 0;
+		two.h.until_us = 0;
+		seen = ex_api_room(x.api);
+		held = ex_api_hold(x.api, &two.h, seen);
+		for (int i = 0; i < 10000 && held == EX_API_HELD && two.woken == 0; i++)
+			xa_breathe();
+		if (held == EX_API_HELD)
+			cr_expect_eq(ex_api_hold(x.api, &two.h, seen), EX_API_ANSWER);
+	}
+	cr_expect_eq(held, EX_API_ANSWER);
 }
 
 /* The next question comes before the bind: what was promised to the last pod is not there. */

@@ -137,6 +137,7 @@ Test(kube_reflector, watch_length_is_random)
 
 	answer_list("5", NULL, "");
 	fake_api_on(f.api, "GET", PODS, "watch=1", -1, &end);
+	f.patient = true;
 	start();
 	cr_assert(kube_fixture_run(&f, 100, six_requests, NULL));
 	for (unsigned i = 0; i < 5; i++) {
@@ -438,6 +439,7 @@ Test(kube_reflector, short_watches_are_errors)
 	answer_list("5", NULL, "a");
 	fake_api_on(f.api, "GET", PODS, "watch=1", -1, &end);
 	answer_list("6", NULL, "a");
+	f.patient = true;
 	start();
 	began = atomic_load(&f.clock.mono_us);
 	cr_assert(pass_until("synced 6"));

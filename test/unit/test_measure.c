@@ -258,6 +258,35 @@ Test(measure, ca_counts_tasks_of_several_devices)
 	st_cluster_free(c);
 }
 
+/* Beyond what a multiplication in place of the division is exact for. */
+Test(measure, ca_with_very_much_cpu)
+{
+	static const struct {
+		int64_t cpu, class_cpu;
+		int32_t fill;
+	} rows[] = {
+		{9000000, 8000000, 1125},  {8388607, 8388607, 1000},  {8388608, 8388607, 1000},
+		{12582912, 8388608, 1500}, {10000000, 9000000, 1111}, {17999999, 9000000, 1999},
+		{8999999, 9000000, 999},
+	};
+	static const int32_t left[] = {1000, 1000};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct place_class one = {1, rows[i].class_cpu, WHOLE(1), NULL};
+		struct st_cluster *c = st_cluster_new(NULL);
+		uint32_t node = node_with(c, "T4", rows[i].cpu, left, 2);
+		struct fr_measure *m = place_measure(c, FR_CA, &one, 1);
+		int64_t balance = 16000 - 12000 * rows[i].cpu / rows[i].class_cpu;
+		int64_t lost = rows[i].cpu < rows[i].class_cpu ? 2000 : 0;
+
+		balance = balance > 0 ? balance : 0;
+		cr_expect_eq(fr_measure_node(m, node), 2000 - rows[i].fill + 3 * lost + balance,
+			     "row %zu: %lld", i, (long long)fr_measure_node(m, node));
+		fr_measure_free(m);
+		st_cluster_free(c);
+	}
+}
+
 /* A class sized in MiB is the same as one by fraction on a device of that size, whatever the size:
  * the balance with CPU, too. */
 Test(measure, amounts_and_fractions_agree)
@@ -283,6 +312,16 @@ Test(measure, amounts_and_fractions_agree)
 		cr_expect_eq(fr_measure_node(a, node), 166000, "%d MiB: %lld", sizes[i],
 			     (long long)fr_measure_node(a, node));
 		cr_expect_eq(fr_measure_node(b, node), 166000);
+		fr_measure_free(a);
+		fr_measure_free(b);
+		a = place_measure(c, FR_BID, MIX(by_mib));
+		b = place_measure(c, FR_BID, MIX(by_part));
+		fr_measure_price_steps(a, 50);
+		fr_measure_price_steps(b, 50);
+		fr_measure_price_publish(a);
+		fr_measure_price_publish(b);
+		cr_expect_eq(fr_measure_node(a, node), fr_measure_node(b, node));
+		cr_expect_lt(fr_measure_node(a, node), 0);
 		fr_measure_free(a);
 		fr_measure_free(b);
 		st_cluster_free(c);

@@ -68,7 +68,8 @@ static int limits_get(void *ctx, const char *cgroup, const char *gpu, int64_t *s
 	struct world *w = ctx;
 
 	(void)err;
-	(void)used;
+	if (used != NULL)
+		*used = 0;
 	*soft = 0;
 	*hard = EN_LIMIT_NONE;
 	for (size_t i = 0; i < w->set_count; i++) {

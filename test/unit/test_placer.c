@@ -241,6 +241,42 @@ Test(placer, change_log_overflows)
 	st_cluster_free(c);
 }
 
+/* The tree grows with the cluster and keeps what it knew. */
+Test(placer, more_nodes_than_before)
+{
+	static const char *const names[] = {"ca-fgd", "bid-price", "packing"};
+
+	for (int k = 0; k < 3; k++) {
+		struct po_options opt = {.policy = po_policy_find(names[k])};
+		struct st_cluster *c = st_cluster_new(NULL);
+		struct po_placer *p = po_placer_new(c, &opt);
+		struct st_request share = place_request(0, place_share(300)), cpu = place_cpu(1000);
+
+		for (int n = 0; n < 300; n++) {
+			struct po_shape *s, *f;
+			struct po_placer *fresh;
+			char name[16];
+
+			snprintf(name, sizeof(name), "n%d", n);
+			place_node(c, name, 64000, (size_t)n % 3, 1000 + n);
+			s = po_placer_ask(p, n % 2 ? &share : &cpu, 0);
+			cr_assert_not_null(s);
+			cr_assert_eq(po_shape_node(s, (uint32_t)n).verdict,
+				     n % 2 && n % 3 == 0 ? BP_NO_GPU : BP_OK);
+			if (n % 50 != 49 || k == 1)
+				continue;
+			fresh = po_placer_new(c, &opt);
+			f = po_placer_ask(fresh, &share, 0);
+			for (uint32_t id = 0; id <= (uint32_t)n; id++)
+				cr_assert_eq(po_shape_node(s, id).key, po_shape_node(f, id).key);
+			cr_assert_eq(po_shape_best(s), po_shape_best(f));
+			po_placer_free(fresh);
+		}
+		po_placer_free(p);
+		st_cluster_free(c);
+	}
+}
+
 /* Asking about ever new requests on a cluster that stands still does not fill the memory. */
 Test(placer, many_different_requests)
 {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fragmentation/measure_internal.h"
 #include "policy/policy_internal.h"
 #include "test/lib/oom.h"
 #include "test/lib/place.h"
@@ -214,6 +215,85 @@ Test(placer_oom, new_requests)
 		po_placer_free(p);
 		po_placer_free(twin);
 	}
+}
+
+/* Rows of GPU states are made while a node is taken in, and while it is rated. When they cannot be, it
+ * is told, and told again, and then right. */
+Test(placer_oom, rows_run_out)
+{
+	unsigned failed[2] = {0};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct po_placer *p = placer(names[i]);
+
+		cr_assert_eq(po_placer_learn(p, &other, NULL), 0);
+		cr_assert_not_null(po_placer_ask(p, &req, 5));
+		for (int32_t k = 0; k < 900; k++) {
+			struct st_item it = place_share(1 + k);
+			struct po_shape *s, *again;
+
+			place_hold(c, 1, "x", &it, 1, 0);
+			if (k % 3 == 0)
+				place_hold(c, 2, "y", &it, 1, 0);
+			oom_fail_from(1);
+			s = po_placer_ask(p, &req, 5);
+			again = po_placer_ask(p, &req, 5);
+			cr_assert_eq(oom_disarm(), s == NULL);
+			cr_assert_eq(s == NULL, again == NULL);
+			if (!s) {
+				failed[p->measure_pos == 0]++;
+				note_right(names[i]);
+				check_right(p, names[i], (unsigned)k);
+			}
+			place_gone(c, "x");
+			if (k % 3 == 0)
+				place_gone(c, "y");
+		}
+		po_placer_free(p);
+	}
+	cr_assert(failed[0] > 0, "never while rated");
+	cr_assert(failed[1] > 0, "never while taken in");
+}
+
+/* Rows are forgotten, and a GPU of a kind that is not known yet stands in the way of the rest. */
+Test(placer_oom, rows_are_renewed)
+{
+	struct st_gpu_spec gpus[2] = {{.mem_mib = 30000}, {.mem_mib = 9000}};
+	struct st_node_spec spec = {
+		.name = "n3", .product = "L4", .cpu_milli = 64000, .gpu_count = 2, .gpus = gpus};
+	struct po_placer *p = placer("ca-fgd");
+
+	cr_assert_eq(po_placer_learn(p, &other, NULL), 0);
+	cr_assert_not_null(po_placer_ask(p, &req, 5));
+	for (int32_t k = 0; k < 40; k++) {
+		p->measure->row_limit = 4;
+		gpus[0].mem_mib++;
+		cr_assert_eq(st_cluster_node_put(c, &spec, NULL, NULL), 0);
+		oom_fail_from(1);
+		cr_assert_null(po_placer_ask(p, &req, 5));
+		cr_assert(oom_disarm());
+		note_right("ca-fgd");
+		check_right(p, "ca-fgd", (unsigned)k);
+	}
+	po_placer_free(p);
+}
+
+Test(placer_oom, repricing)
+{
+	struct po_placer *p = placer("bid-price");
+	struct st_gpu_spec gpu = {.mem_mib = 30000};
+	struct st_node_spec spec = {
+		.name = "n3", .product = "L4", .cpu_milli = 64000, .gpu_count = 1, .gpus = &gpu};
+	struct err err = ERR_INIT;
+
+	cr_assert_not_null(po_placer_ask(p, &req, 5));
+	cr_assert_eq(st_cluster_node_put(c, &spec, NULL, NULL), 0);
+	oom_fail_from(1);
+	cr_expect_eq(po_placer_reprice(p, &err), ERR_NOMEM);
+	cr_expect(oom_disarm());
+	cr_expect_gt(strlen(err.msg), 0);
+	cr_expect_eq(po_placer_reprice(p, &err), 0);
+	po_placer_free(p);
 }
 
 /* Choosing works without memory for the measure, if not as well. */

@@ -307,6 +307,16 @@ Test(policies, fragmentation)
 		cr_expect_eq(f.n, 5500, "%s: %lld", opt.policy->name, (long long)f.n);
 		cr_expect_eq(f.divisor, 10);
 		cr_expect_eq(f.idle_milli, 1700);
+		cr_assert_eq(po_placer_measure(p, &f, NULL), 0);
+		cr_expect_eq(f.idle_milli, 1700);
+		if (i == 0) { /* CA: the example of test_measure.c */
+			cr_expect_eq(f.n, 9400);
+			cr_expect_eq(f.divisor, 32);
+		} else if (opt.policy->measure == FR_BID) {
+			cr_expect_lt(f.n, 0);
+		} else {
+			cr_expect_eq(f.n, 5500);
+		}
 		place_hold(w.c, w.node, "more", &it, 0, 0);
 		cr_assert_eq(po_placer_fragmentation(p, &f, NULL), 0);
 		cr_expect_eq(f.n, 5 * 400 + 3 * 400 + 2 * 1400, "%s: %lld", opt.policy->name,

@@ -260,6 +260,30 @@ Test(victims, mig_instances)
 	cr_expect_str_eq(victims(&req, 10, ""), "!no GPU offers this MIG profile");
 }
 
+/* Instances that nobody booked stay where they are. */
+Test(victims, foreign_mig_instances)
+{
+	struct st_gpu_spec gpu = {.mem_mib = PLACE_A100_MIB,
+				  .mig_enabled = true,
+				  .instance_count = 1,
+				  .instances = {{"3g.20gb", 4}}};
+	struct st_node_spec spec = {.name = "m",
+				    .product = PLACE_A100,
+				    .cpu_milli = 16000,
+				    .gpu_count = 1,
+				    .gpus = &gpu};
+	struct st_request three = place_request(0, place_mig("3g.20gb", 1));
+	struct st_request seven = place_request(0, place_mig("7g.40gb", 1));
+	struct st_item one = place_mig("1g.5gb", 1);
+	struct st_pod_ident id = place_ident("a", 0, 0);
+
+	start(0);
+	cr_assert_eq(st_cluster_node_put(c, &spec, &node, NULL), 0);
+	place_hold_as(c, node, &id, &one, 0, 2);
+	cr_expect_str_eq(victims(&three, 10, ""), "a");
+	cr_expect_str_eq(victims(&seven, 10, ""), "!no free placement for this MIG profile");
+}
+
 /* ---- CPU ---- */
 
 /* What holds no GPU and was proposed may be in the way of something we do not see: it stays. */

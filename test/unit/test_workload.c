@@ -310,6 +310,35 @@ Test(workload, sums_are_over_all_classes)
 	fr_workload_free(all);
 }
 
+/* The sizes that sums and order go by. */
+Test(workload, milli_of_a_class)
+{
+	static const struct {
+		struct st_item item;
+		int64_t milli;
+	} sizes[] = {
+		{{.count = 0}, 0},
+		{{.kind = ST_KIND_WHOLE, .count = 2}, 1000},
+		{{.kind = ST_KIND_SHARE, .count = 1, .request_nano = 470500000}, 470},
+		{{.kind = ST_KIND_SHARE, .count = 1, .request_mib = 300}, 300},
+		{{.kind = ST_KIND_MIG, .count = 1, .profile = "1g.5gb"}, 142},
+		{{.kind = ST_KIND_MIG, .count = 3, .profile = "3g.20gb"}, 428},
+		{{.kind = ST_KIND_MIG, .count = 1, .profile = "7g.40gb"}, 1000},
+		{{.kind = ST_KIND_MIG, .count = 1, .profile = "odd"}, 142},
+	};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct st_request req = place_cpu(0);
+		struct fr_class c;
+
+		if (sizes[i].item.count > 0)
+			place_add(&req, sizes[i].item);
+		c = class_of(req);
+		cr_expect_eq(fr_class_milli(&c), sizes[i].milli, "row %zu: %lld", i,
+			     (long long)fr_class_milli(&c));
+	}
+}
+
 Test(workload, gpu_only)
 {
 	const struct row rows[] = {{class_of(place_cpu(1000)), 70}, {whole(1000, 1), 30}};

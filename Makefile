@@ -290,9 +290,10 @@ headers: $(PROTO_HDR) ## every header compiles alone
 	$(Q)for h in $(ALL_HDR); do \
 		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
-# One stamp a file, so that -j works and only changed files are looked at again.
-TIDY_SRC := $(filter-out test/canary/%,$(ALL_SRC))
-tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all sources
+# What is shipped, and the benchmarks; one stamp a file, so that -j works and only changed files are
+# looked at again.
+TIDY_SRC := $(filter-out test/%,$(ALL_SRC))
+tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all that is shipped
 $(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy | $(PROTO_HDR)
 	$(call say,TIDY,$<)
 	@mkdir -p $(@D)

@@ -36,14 +36,15 @@ CORE_SRC := $(filter-out $(SHELL_SRC),$(wildcard $(addsuffix /*.c,\
 KUBE_SRC := $(wildcard kube/*.c)
 EXTENDER_SRC := $(filter-out extender/main.c,$(wildcard extender/*.c))
 REPLAY_SRC := $(filter-out replay/main.c,$(wildcard replay/*.c))
-ENFORCER_SRC := $(filter-out enforcer/main.c,$(wildcard enforcer/*.c))
+ENFORCER_SRC := $(filter-out enforcer/main.c enforcer/hook_main.c,$(wildcard enforcer/*.c))
 # Written by protoc-c to $(BUILD)/gen, included as "enforcer/<name>.pb-c.h".
 PROTO := $(wildcard enforcer/*.proto)
 PROTO_HDR := $(PROTO:%.proto=$(BUILD)/gen/%.pb-c.h)
 
 # Programs are named after the folder that has a main.c.
 PROGRAMS := $(patsubst %/main.c,tessera-%,$(wildcard \
-	extender/main.c replay/main.c enforcer/main.c))
+	extender/main.c replay/main.c enforcer/main.c)) \
+	$(patsubst enforcer/hook_main.c,tessera-hook,$(wildcard enforcer/hook_main.c))
 
 # Stand-ins for the driver's library and tools, built under the names of those.
 FAKE_NVML_SRC := $(wildcard test/lib/fake_nvml*.c)
@@ -206,6 +207,13 @@ $(BUILD)/$(1)/bench/%: $(BUILD)/$(1)/obj/bench/%.o $(call objs,$(1),$(BENCH_LIB_
 endef
 $(foreach v,$(VARIANTS),$(eval $(call VARIANT_RULES,$(v))))
 
+# The hook runs on hosts that have none of our libraries.
+$(BUILD)/release/tessera-hook: $(BUILD)/release/obj/enforcer/hook_main.o \
+		$(BUILD)/release/libtessera-enforcer.a $(BUILD)/release/libtessera-shell.a \
+		$(BUILD)/release/libtessera-core.a
+	$(call say,LINK,$@)
+	$(Q)$(release_CC) $(COMMON) $(release_FLAGS) $(CFLAGS) -static $(LDFLAGS) -o $@ $^
+
 $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 	$(call say,PROTO,$<)
 	@mkdir -p $(BUILD)/gen
@@ -216,7 +224,7 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/obj/test/fuzz/fuzz_%.o $(call libs,fuzz)
 	$(call link,fuzz)
 
 -include $(foreach v,$(VARIANTS),$(patsubst %.o,%.d,$(call objs,$(v),$(ALL_SRC) \
-	extender/main.c replay/main.c enforcer/main.c)))
+	extender/main.c replay/main.c enforcer/main.c enforcer/hook_main.c)))
 
 # ---- groups: VARIANT=asan and so on chooses which build --------------------------------------
 VARIANT ?= debug

@@ -116,7 +116,7 @@ void nri_note_synchronized(struct en_nri *n)
 		  log_quote(s->runtime, runtime, sizeof(runtime)),
 		  log_quote(s->runtime_version, version, sizeof(version)), s->validates);
 	if (n->h.synchronized != NULL)
-		n->h.synchronized(n->h.ctx);
+		n->h.synchronized(n->h.synchronized_ctx);
 }
 
 static int wait_ms(struct en_nri *n, int64_t begin_us)

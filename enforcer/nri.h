@@ -23,8 +23,8 @@ struct en_nri_handler {
 	/* A CREATE was answered too late, or not at all. */
 	void (*undo)(void *ctx, const char *container_id);
 	/* What exists was taken in: events follow. On the first thread; may be NULL. */
-	void (*synchronized)(void *ctx);
-	void *ctx;
+	void (*synchronized)(void *synchronized_ctx);
+	void *ctx, *synchronized_ctx;
 };
 struct en_nri_handler en_nri_plugin_handler(struct en_plugin *p);
 

@@ -96,6 +96,9 @@ void en_plugin_reconcile(struct en_plugin *p);
  * words; ERR_NOMEM. */
 int en_plugin_pod_changed(struct en_plugin *p, const struct st_pod_spec *pod, struct err *err);
 
+/* Is it a process of a container that has a grant? By its cgroup. */
+bool en_plugin_owns(struct en_plugin *p, uint32_t pid);
+
 /* Pods that are on this node no more may have left rows behind, where the runtime lost the events. */
 void en_plugin_keep_pods(struct en_plugin *p, size_t count, const char *const *uids);
 

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "enforcer/nri_plugin_internal.h"
+
+#define CGROUP_FILE_MAX ((size_t)64 << 10)
 
 static void limits_of(const struct en_holding *h, struct en_limit_request *ret)
 {
@@ -271,6 +274,27 @@ int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *request,
 	if (rc == 0)
 		rc = en_cgroup_join(p->mount, r.cgroup, cgroup, err);
 	return rc == 0 ? en_limits_set_all(p->o.limits, cgroup, &r, true, err) : rc;
+}
+
+/* ---- whose process is it? ---- */
+
+bool en_plugin_owns(struct en_plugin *p, uint32_t pid)
+{
+	char name[EN_CGROUP_CAP], *text;
+	struct en_holding *h = NULL;
+	bool ret = false;
+	size_t len;
+	int n = snprintf(name, sizeof(name), "%s/%u/cgroup", p->o.proc, pid);
+
+	if (n < 0 || (size_t)n >= sizeof(name) ||
+	    file_read(name, CGROUP_FILE_MAX, &text, &len, NULL) != 0)
+		return false;
+	pthread_mutex_lock(&p->lock);
+	while (!ret && (h = en_ledger_next(p->ledger, h)) != NULL)
+		ret = h->id[0] != '\0' && strstr(text, h->id) != NULL;
+	pthread_mutex_unlock(&p->lock);
+	free(text);
+	return ret;
 }
 
 /* ---- every minute ---- */

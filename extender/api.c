@@ -317,7 +317,7 @@ int ex_api_start(const struct ex_api_config *cfg, struct ex_api **ret, struct er
 /* Binds that have been sent should have their answers. */
 static void let_land(struct ex_api *a)
 {
-	int64_t until = ex_api_now_us(a) + STOP_MS * 1000;
+	int64_t until = ex_api_now_us(a) + (int64_t)STOP_MS * 1000;
 	const struct timespec pause = {.tv_nsec = 10000000};
 	bool waiting = true;
 

@@ -373,8 +373,8 @@ void ex_api_bind(struct ex_api *a, const struct ex_bind_args *args, struct ex_ap
 		ex_flight_free(f);
 	if (rc < 0)
 		ex_flight_answer(w, rc, &err);
-	else if (rc == 1)
+	else if (old != NULL && rc == 1)
 		ex_flight_post(old);
-	else if (old == NULL)
+	else if (old == NULL && f != NULL)
 		begin(f, false);
 }

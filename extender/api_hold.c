@@ -1,7 +1,7 @@
 /* Refusals that wait a moment for room. */
 #include "extender/api_internal.h"
 
-#define HOLD_US 60000
+#define HOLD_US INT64_C(60000)
 /* The scheduler asks about one pod at a time: at most a quarter of its time may be spent in vain, and so
  * many holds at once. */
 #define SHARE 4

@@ -41,6 +41,7 @@ enum family {
 	BINDS_UNSETTLED,
 	BIND_POST_DELAY,
 	BIND_POST_DELAY_MAX,
+	REFUSALS_HELD,
 	API_REQUESTS,
 	WATCH_EVENTS,
 	WATCH_LISTS,
@@ -118,6 +119,8 @@ static const struct {
 			     "From the arrival of a bind to its first POST."},
 	[BIND_POST_DELAY_MAX] = {"tessera_bind_post_delay_max_seconds", "gauge", "",
 				 "The longest of these."},
+	[REFUSALS_HELD] = {"tessera_refusals_held_total", "counter", "",
+			   "Refusals of filter that waited a moment for room to appear."},
 	[API_REQUESTS] =
 		{"tessera_api_requests_total", "counter", "result",
 		 "Requests to the API server: all; and of them retried, failed (no answer), "
@@ -436,6 +439,7 @@ static void put_api(const struct ex_api_stats *s, const struct ex_service_counts
 		   (unsigned long long)s->post_wait_count);
 	begin(b, BIND_POST_DELAY_MAX);
 	seconds(b, families[BIND_POST_DELAY_MAX].name, "", (uint64_t)s->post_wait_us_max);
+	single(b, REFUSALS_HELD, (int64_t)s->refusals_held);
 	put_api_requests(s, b);
 	for (int f = WATCH_EVENTS; f <= WATCH_LAG; f++)
 		put_watch(s, (enum family)f, b);

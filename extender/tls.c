@@ -53,8 +53,8 @@ static gnutls_datum_t datum(char *text)
 /* Do certificate and key belong together? */
 static bool pair(const struct shown *s)
 {
-	static const unsigned char text[] = "tessera";
-	const gnutls_datum_t data = {.data = (unsigned char *)(uintptr_t)text, .size = 7};
+	unsigned char text[] = "tessera";
+	const gnutls_datum_t data = {.data = text, .size = 7};
 	gnutls_digest_algorithm_t hash = GNUTLS_DIG_SHA256;
 	gnutls_datum_t sig = {0};
 	gnutls_pubkey_t pub = s->chain[0].pubkey;
@@ -123,7 +123,7 @@ int ex_tls_reload(struct ex_tls *t, struct err *err)
 	struct shown *s = NULL, *now;
 	int rc = shown_read(t, &s, err);
 
-	if (rc < 0)
+	if (rc < 0 || s == NULL)
 		return rc;
 	pthread_mutex_lock(&t->lock);
 	now = t->newest;

@@ -156,15 +156,32 @@ static struct fr_measure *measure_of(const struct st_cluster *c, enum fr_kind ki
 	return m;
 }
 
-static void book_and_undo(struct place_world *w, const struct st_request *req,
-			  const struct st_decision *d)
+static int32_t score_of(enum fr_kind kind, int64_t total, int64_t before, int64_t after)
 {
+	int32_t s = 0;
+
+	if (kind == FR_CA)
+		return (int32_t)arith_floor_div(before - after, 480 * total);
+	for (int k = 1; k <= 99; k++)
+		s += after - before <= fr_threshold(total, k);
+	return s;
+}
+
+/* kind FR_BID: the score is not looked at. */
+static void book_and_undo(struct place_world *w, struct fr_measure *m, enum fr_kind kind,
+			  const struct st_request *req, const struct st_decision *d, int32_t score)
+{
+	int64_t before = fr_measure_node(m, d->node), total = fr_measure_workload(m)->total;
 	struct st_pod_ident id = ident_of(req);
 	struct err err = ERR_INIT;
 
 	cr_assert_eq(st_cluster_can_book(w->c, &id, d, true, &err), 0, "%s", err.msg);
 	cr_assert_eq(st_cluster_reserve(w->c, &id, d, &err), 0, "%s", err.msg);
 	cr_assert_eq(st_cluster_check(w->c, d->node, &err), 0, "%s", err.msg);
+	cr_assert_eq(fr_measure_sync(m, d->node), 0);
+	if (kind != FR_BID) /* memory-bound pods side by side lower it */
+		cr_assert(score == score_of(kind, total, before, fr_measure_node(m, d->node)) ||
+			  (id.memory_bound && score < -BP_NEIGHBOUR_PENALTY / 2));
 	for (unsigned i = 0; i < req->item_count; i++) {
 		cr_assert_str_eq(d->grants[i].container, req->items[i].container);
 		cr_assert_eq(d->grants[i].kind, req->items[i].kind);
@@ -173,8 +190,8 @@ static void book_and_undo(struct place_world *w, const struct st_request *req,
 	place_gone(w->c, "new");
 }
 
-static void check_choice(struct place_world *w, struct fr_measure *m, uint32_t node,
-			 const struct st_request *req, unsigned *ret_found)
+static void check_choice(struct place_world *w, struct fr_measure *m, enum fr_kind kind,
+			 uint32_t node, const struct st_request *req, unsigned *ret_found)
 {
 	bool want = exists(w->c, node, req);
 
@@ -183,14 +200,16 @@ static void check_choice(struct place_world *w, struct fr_measure *m, uint32_t n
 		uint64_t log = st_cluster_log_end(w->c);
 		struct st_decision d;
 		enum bp_verdict v;
+		int32_t score;
 
 		cr_assert_eq(fr_measure_sync(m, node), 0);
-		v = bp_choose(w->c, &how, node, req, &d, NULL);
+		v = bp_choose(w->c, &how, node, req, &d, &score);
 		cr_assert_eq(st_cluster_log_end(w->c), log);
 		cr_assert_eq(v == BP_OK, want, "pick %zu on node %u: %s, but %s", i, node,
 			     bp_verdict_text(v), want ? "there is a way" : "there is none");
 		if (v == BP_OK)
-			book_and_undo(w, req, &d);
+			book_and_undo(w, m, picks[i] == BP_PICK_MEASURE ? kind : FR_BID, req, &d,
+				      score);
 	}
 	*ret_found += want;
 }
@@ -219,7 +238,7 @@ Test(model_choose, finds_a_choice_exactly_where_one_exists, .timeout = 300)
 				req.product[0] = '\0';
 			if (place_chance(&w, 2))
 				req.cpu_milli = 0;
-			check_choice(&w, m, node, &req, &found);
+			check_choice(&w, m, kinds[seed % 3], node, &req, &found);
 			asked++;
 		}
 		fr_measure_free(m);
@@ -250,17 +269,6 @@ static int64_t n_on_copy(const struct st_cluster *c, uint32_t node, enum fr_kind
 	fr_measure_free(m);
 	st_cluster_free(copy);
 	return n;
-}
-
-static int32_t score_of(enum fr_kind kind, int64_t total, int64_t before, int64_t after)
-{
-	int32_t s = 0;
-
-	if (kind == FR_CA)
-		return (int32_t)arith_floor_div(before - after, 480 * total);
-	for (int k = 1; k <= 99; k++)
-		s += after - before <= fr_threshold(total, k);
-	return s;
 }
 
 struct liking {

@@ -429,3 +429,31 @@ Test(choose, a_dead_end_is_left)
 	cr_expect_eq(choose(&s, BP_PICK_RANDOM, &req), BP_OK);
 	done(&s);
 }
+
+/* Of GPUs that are alike one is tried, not all: 15 of them would be 6435 ways to choose 7. */
+Test(choose, a_dead_end_among_many_alike)
+{
+	int32_t left[16];
+	struct st_item eight = place_share(400);
+	struct st_request req;
+	struct setup s;
+
+	for (int i = 0; i < 16; i++)
+		left[i] = i == 9 ? 999 : 500;
+	s = node_of(5000, left, 16);
+	eight.count = 8;
+	req = place_request(0, eight);
+	place_add(&req, place_share(700));
+	cr_expect_eq(choose(&s, BP_PICK_WORST_FIT, &req), BP_OK);
+	cr_expect_eq(s.d.grants[1].gpu[0], 9);
+	req.items[1].request_mib = 1000; /* and there is no way, which is found out soon */
+	cr_expect_eq(choose(&s, BP_PICK_WORST_FIT, &req), BP_MEMORY);
+	req.items[0].count = 15;
+	req.items[0].request_mib = 450;
+	req.items[1].request_mib = 600;
+	place_add(&req, place_share(60));
+	cr_expect_eq(choose(&s, BP_PICK_WORST_FIT, &req), BP_OK);
+	place_add(&req, place_share(400));
+	cr_expect_eq(choose(&s, BP_PICK_WORST_FIT, &req), BP_COMBINATION);
+	done(&s);
+}

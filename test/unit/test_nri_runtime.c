@@ -84,8 +84,8 @@ static void scene_init(struct scene *s)
 
 static void scene_start(struct scene *s)
 {
-	struct en_nri_handler h = {scene_connected, scene_handle, scene_undo, scene_synchronized,
-				   s};
+	struct en_nri_handler h = {
+		scene_connected, scene_handle, scene_undo, scene_synchronized, s, s};
 	struct err err = ERR_INIT;
 
 	s->inner = en_nri_plugin_handler(s->plugin);

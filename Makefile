@@ -67,7 +67,7 @@ FUZZERS := $(patsubst test/fuzz/%.c,%,$(FUZZ_SRC))
 BENCHES := $(patsubst bench/%.c,bench/%,$(BENCH_SRC))
 
 FOLDERS := base state fragmentation binpack policy kube extender enforcer replay bench \
-	$(addprefix test/,lib unit golden model stress fuzz canary)
+	$(addprefix test/,lib unit golden model stress fuzz canary gpu)
 ALL_SRC := $(wildcard $(addsuffix /*.c,$(FOLDERS)))
 ALL_HDR := $(wildcard $(addsuffix /*.h,$(FOLDERS)))
 
@@ -102,7 +102,7 @@ LIBS := -Wl,--as-needed -lmicrohttpd -lgnutls -lcjson -lcurl -lyaml -lz -lprotob
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray,--wrap=strdup \
 	-Wl,--wrap=strndup
 
-.PHONY: all test check demo deps bench fuzz asan tsan cov e2e deps-check banned format \
+.PHONY: all test check demo deps bench fuzz asan tsan cov e2e gpu deps-check banned format \
 	format-check headers tidy install clean help corpus canary-leak programs tests stress \
 	fuzzers replays benches FORCE
 .DELETE_ON_ERROR:
@@ -199,6 +199,12 @@ $(BUILD)/$(1)/corpus/%: $(BUILD)/$(1)/obj/test/fuzz/%.o $(BUILD)/$(1)/obj/test/f
 	@mkdir -p $$(@D)
 	$$(call link,$(1))
 
+# The acceptance test on a real GPU: a program over our archives, and a CUDA client.
+$(BUILD)/$(1)/gpu/%: $(BUILD)/$(1)/obj/test/gpu/%.o $(call libs,$(1))
+	$$(call say,LINK,$$@)
+	@mkdir -p $$(@D)
+	$$(call link,$(1))
+
 $(BUILD)/$(1)/bench/%: $(BUILD)/$(1)/obj/bench/%.o $(call objs,$(1),$(BENCH_LIB_SRC)) \
 		$(BUILD)/$(1)/libtessera-test.a $(call libs,$(1))
 	$$(call say,LINK,$$@)
@@ -274,6 +280,9 @@ bench: all benches ## build and run the benchmarks
 demo: deps ## install what is missing, build, show the extender at work
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)BUILD=$(BUILD) deploy/demo/demo.sh
+
+gpu: $(addprefix $(BUILD)/release/gpu/,accept client) ## acceptance test on a real GPU; skipped without one
+	$(Q)BUILD=$(BUILD) test/gpu/accept.sh || [ $$? -eq 77 ]
 
 e2e: all ## end to end against a real control plane (needs Go)
 	$(Q)BUILD=$(abspath $(BUILD)) test/e2e/run.sh

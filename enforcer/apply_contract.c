@@ -233,7 +233,7 @@ static int own_grant(const struct st_decision *d, const char *container,
 {
 	char ref[ST_CONTAINER_CAP];
 
-	for (int i = 0; i < d->grant_count; i++) {
+	for (int i = 0; i < d->grant_count && i < ST_ITEMS_MAX; i++) {
 		if (r == NULL || strcmp(r->entries[i].ref, r->entries[i].alias) == 0) {
 			if (strcmp(d->grants[i].container, container) == 0)
 				return i;

@@ -187,14 +187,14 @@ static enum en_mps_event ask_v2(struct en_mps *m)
 }
 
 /* In the foreground the daemon writes its log to its output. */
-static void cut_output(const struct en_mps *m)
+static void cut_output(struct en_mps *m)
 {
 	char path[EN_PATH_CAP];
 	struct stat st;
 
 	if (snprintf(path, sizeof(path), "%s/output", m->o.run_dir) < (int)sizeof(path) &&
-	    stat(path, &st) == 0 && st.st_size > OUTPUT_MAX)
-		(void)truncate(path, 0);
+	    stat(path, &st) == 0 && st.st_size > OUTPUT_MAX && truncate(path, 0) != 0)
+		mps_say(m, "mps_output", "%s cannot be emptied", path);
 }
 
 enum en_mps_event mps_ask(struct en_mps *m)

@@ -15,7 +15,7 @@
 
 #define PATIENCE_MS 30000
 #define WAIT_MIN_MS 100
-#define WAIT_MAX_MS 2000
+#define WAIT_MAX_MS 1000
 #define QUIET_MS 60000 /* a connection that held so long starts the back-off anew */
 #define READ_SIZE 65536
 

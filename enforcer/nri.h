@@ -37,7 +37,7 @@ struct en_nri_options {
 	int64_t budget_ms; /* for a call; 0: three quarters of what the runtime allows, at most 1,500 */
 	int64_t patience_ms; /* for registration and Configure, while others register; 0: 30,000 */
 	int64_t wait_min_ms,
-		wait_max_ms; /* between connections, doubled each time; 0: 100 and 2,000 */
+		wait_max_ms; /* between connections, doubled each time; 0: 100 and 1,000 */
 	uint64_t seed;       /* of the jitter */
 	struct log *log;     /* may be NULL */
 };

@@ -238,13 +238,13 @@ void ex_api_flights_fini(struct ex_api *a)
 	struct ex_flight *f, *next;
 
 	HASH_ITER(hh, a->flights, f, next) {
-		HASH_DEL(a->flights,
-			 f); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
+		HASH_DEL(a->flights, f);
 		ex_flight_free(f);
 	}
 	HASH_ITER(hh, a->verifies, f, next) {
-		HASH_DEL(a->verifies,
-			 f); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
+		HASH_DEL(a->verifies, f);
 		ex_flight_free(f);
 	}
 }

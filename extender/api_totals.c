@@ -113,9 +113,8 @@ static struct ex_total *next_total(struct ex_api *a, int64_t now)
 
 	HASH_ITER(hh, a->totals, t, next) {
 		if (!t->busy && (t->gone || t->has_mib == t->want_mib)) {
-			HASH_DEL(
-				a->totals,
-				t); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
+			/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
+			HASH_DEL(a->totals, t);
 			total_free(t);
 		} else if (!t->busy && t->due_us <= now) {
 			t->busy = true;
@@ -154,8 +153,8 @@ void ex_api_totals_fini(struct ex_api *a)
 	struct ex_total *t, *next;
 
 	HASH_ITER(hh, a->totals, t, next) {
-		HASH_DEL(a->totals,
-			 t); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
+		HASH_DEL(a->totals, t);
 		total_free(t);
 	}
 }

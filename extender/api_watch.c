@@ -368,8 +368,8 @@ void ex_api_watch_fini(struct ex_api *a)
 	while (a->held != NULL)
 		held_drop(a, a->held->uid);
 	HASH_ITER(hh, a->nodes, n, next) {
-		HASH_DEL(a->nodes,
-			 n); /* NOLINT(clang-analyzer-unix.Malloc): uthash's links are right */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
+		HASH_DEL(a->nodes, n);
 		free(n->uid);
 		free(n->name);
 		free(n);

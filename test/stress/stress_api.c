@@ -68,7 +68,7 @@ static void *churn(void *arg)
 static void faults(void)
 {
 	static const struct fake_fault list[] = {
-		{.method = "POST", .part = "/binding", .times = -1, .percent = 10, .status = 500},
+		{.method = "POST", .part = "/binding", .times = -1, .percent = 13, .status = 500},
 		{.method = "POST",
 		 .part = "/binding",
 		 .times = -1,
@@ -90,7 +90,7 @@ static void faults(void)
 		 .status = 409,
 		 .after = true},
 		{.method = "POST", .part = "/binding", .times = -1, .percent = 10, .delay_ms = 30},
-		{.method = "GET", .part = "/pods/", .times = -1, .percent = 10, .status = 500},
+		{.method = "GET", .part = "/pods/", .times = -1, .percent = 25, .status = 500},
 		{.watches = true, .times = -1, .percent = 20, .status = 500},
 	};
 

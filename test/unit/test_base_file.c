@@ -164,6 +164,42 @@ Test(base_file, replace_errors_keep_the_old_file)
 	cr_assert_eq(rmdir(path), 0);
 }
 
+Test(base_file, replace_follows_a_symlink)
+{
+	struct err err = ERR_INIT;
+	struct stat st;
+	char link[80], *text;
+	size_t len;
+
+	write_file("old", 3);
+	snprintf(link, sizeof(link), "%s/l", dir);
+	cr_assert_eq(symlink(path, link), 0);
+	cr_expect_eq(file_replace(link, "new", 3, &err), 0, "%s", err.msg);
+	cr_expect(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+	cr_assert_eq(file_read(path, 100, &text, &len, &err), 0);
+	cr_expect_str_eq(text, "new");
+	free(text);
+	unlink(link);
+}
+
+/* A pipe stands for all that is no regular file: it is written to, never replaced. */
+Test(base_file, replace_writes_into_a_pipe)
+{
+	struct err err = ERR_INIT;
+	struct stat st;
+	char got[8] = "";
+	int fd;
+
+	cr_assert_eq(mkfifo(path, 0600), 0);
+	fd = open(path, O_RDWR); /* a reader, so that opening for writing does not wait */
+	cr_assert_geq(fd, 0);
+	cr_expect_eq(file_replace(path, "data", 4, &err), 0, "%s", err.msg);
+	cr_expect_eq(read(fd, got, sizeof(got)), 4);
+	cr_expect_str_eq(got, "data");
+	cr_expect(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+	close(fd);
+}
+
 Test(base_file, sync_folder)
 {
 	struct err err = ERR_INIT;

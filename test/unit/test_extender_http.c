@@ -261,3 +261,20 @@ Test(extender_listen, addresses)
 		cr_expect(strstr(err.msg, wrong[i].want) != NULL, "%s", err.msg);
 	}
 }
+
+Test(extender_listen, ports_out_of_range_are_refused)
+{
+	static const char *const wrong[] = {
+		"127.0.0.1:65536", "127.0.0.1:70000", "127.0.0.1:99999999999999999999",
+		"127.0.0.1:-1",    "127.0.0.1:",      "127.0.0.1"};
+	struct err err;
+	char url[256];
+	int fd;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		err = (struct err)ERR_INIT;
+		cr_expect_eq(ex_listen(wrong[i], false, &fd, url, sizeof(url), &err), ERR_INVALID,
+			     "%s", wrong[i]);
+		cr_expect(strstr(err.msg, wrong[i]) != NULL, "%s", err.msg);
+	}
+}

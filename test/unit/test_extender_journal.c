@@ -300,9 +300,10 @@ Test(extender_journal_file, a_full_disk_is_an_error_and_leaves_no_part)
 	cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
 	cr_expect_eq(ex_journal_append(j, b.data, b.len, &err), ERR_IO);
 	cr_expect(strstr(err.msg, "File too large") != NULL, "%s", err.msg);
-	cr_expect_not(ex_journal_broken(j));
+	cr_expect(ex_journal_broken(j), "not ready while lines cannot be written");
 	cr_assert_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
 	cr_expect_eq(ex_journal_append(j, b.data, b.len, &err), 0);
+	cr_expect_not(ex_journal_broken(j), "ready again after a good write");
 	ex_journal_close(j);
 	j = open_it(&s, &torn, &err);
 	cr_assert_not_null(j, "%s", err.msg);
@@ -310,6 +311,25 @@ Test(extender_journal_file, a_full_disk_is_an_error_and_leaves_no_part)
 	cr_expect_eq(s.binds, 2);
 	ex_journal_close(j);
 	buf_fini(&b);
+}
+
+Test(extender_journal_file, a_file_that_is_no_journal_is_left_alone)
+{
+	static const char notes[] = "my notes, without a last newline";
+	struct err err = ERR_INIT;
+	struct seen s;
+	size_t torn, len;
+	char *text;
+	FILE *f = fopen(path, "w");
+
+	cr_assert_not_null(f);
+	cr_assert_eq(fwrite(notes, 1, strlen(notes), f), strlen(notes));
+	cr_assert_eq(fclose(f), 0);
+	cr_expect_null(open_it(&s, &torn, &err));
+	cr_expect(strstr(err.msg, "not a journal") != NULL, "%s", err.msg);
+	cr_assert_eq(file_read(path, 1000, &text, &len, &err), 0);
+	cr_expect_str_eq(text, notes);
+	free(text);
 }
 
 /* ---- the service over it ---- */

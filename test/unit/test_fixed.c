@@ -33,14 +33,14 @@ Test(fixed, exp2)
 
 	rng_init(&rng, 1);
 	for (int i = 0; i < 200000; i++) {
-		int64_t x = i < 70000 ? -i : -(int64_t)rng_below(&rng, 31 * 65536);
+		int64_t x = i < 70000 ? -i : -(int64_t)rng_below(&rng, UINT64_C(31) << 16);
 		double want = exp2((double)x / 65536) * (1u << 30), got = fr_exp2(&f, x);
 
 		cr_assert(fabs(got - want) <= want * 1e-6 + 1, "2^(%lld / 65536): %.0f, not %.3f",
 			  (long long)x, got, want);
 	}
 	cr_expect_eq(fr_exp2(&f, 0), 1u << 30);
-	cr_expect_eq(fr_exp2(&f, -65536 * 10), 1u << 20);
+	cr_expect_eq(fr_exp2(&f, INT64_C(-65536) * 10), 1u << 20);
 	cr_expect_eq(fr_exp2(&f, -65536 * INT64_C(31)), 0);
 	cr_expect_eq(fr_exp2(&f, -(INT64_C(1) << 40)), 0);
 }
@@ -49,7 +49,7 @@ Test(fixed, exp2_never_grows)
 {
 	uint32_t last = UINT32_MAX;
 
-	for (int64_t x = 0; x > -32 * 65536; x--) {
+	for (int64_t x = 0; x > INT64_C(-32) * 65536; x--) {
 		uint32_t v = fr_exp2(&f, x);
 
 		cr_assert_leq(v, last);
@@ -86,7 +86,7 @@ Test(fixed, soft_maximum)
 		fr_soft_init(&s, temperatures[k]);
 		for (int32_t diff = 0; diff <= 400; diff += 3)
 			for (uint64_t w = 1; w <= 1000; w *= 10) {
-				int64_t x = -(int64_t)diff << FR_PRICE_BITS;
+				int64_t x = -(int64_t)diff * (1 << FR_PRICE_BITS);
 				uint64_t sum = (UINT64_C(1) << 30) + w * fr_soft_exp(&f, &s, x);
 				double got = fr_soft_ln(&f, &s, sum, (1 + w) << 30);
 				double want =

@@ -277,6 +277,51 @@ Test(placer, more_nodes_than_before)
 	}
 }
 
+/* Requests are one shape when nothing but the names of their containers differs. */
+Test(placer, shapes)
+{
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct po_options opt = {.policy = po_policy_find("bestfit")};
+	struct po_placer *p = po_placer_new(c, &opt);
+	struct st_request base = place_request(1000, place_share(300)), reqs[18];
+	unsigned n = 0;
+
+	place_add(&base, place_share(200));
+	for (size_t i = 0; i < sizeof(reqs) / sizeof(reqs[0]); i++)
+		reqs[i] = base;
+	reqs[n++].cpu_milli++;
+	reqs[n++].mem_mib++;
+	snprintf(reqs[n++].product, ST_PRODUCT_CAP, "T4");
+	snprintf(reqs[n++].product, ST_PRODUCT_CAP, "T4|");
+	reqs[n++].workload = ST_WORKLOAD_MEMORY_BOUND;
+	reqs[n++].item_count = 1;
+	reqs[n++].item_count = 0;
+	reqs[n++].items[0].request_mib++;
+	reqs[n++].items[1].request_mib++;
+	reqs[n++].items[1].kind = ST_KIND_WHOLE;
+	reqs[n++].items[1].mode = ST_MODE_SM_SHARING;
+	reqs[n++].items[1].mode_preferred = true;
+	reqs[n++].items[1].count = 2;
+	reqs[n++].items[0].limit_mib = 400;
+	reqs[n++].items[0].limit_nano = 1;
+	reqs[n++].items[0].request_nano = 1;
+	reqs[n++].items[0].compute_nano = 1;
+	snprintf(reqs[n++].items[0].profile, ST_MIG_NAME_CAP, "1g.5gb");
+	cr_assert_eq(n, sizeof(reqs) / sizeof(reqs[0]));
+	cr_assert_not_null(po_placer_ask(p, &base, 0));
+	for (unsigned i = 0; i < n; i++) {
+		cr_assert_not_null(po_placer_ask(p, &reqs[i], 0));
+		cr_expect_eq(HASH_COUNT(p->shapes), i + 2, "request %u", i);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		memset(reqs[i].items[0].container, 'x', 5);
+		cr_assert_not_null(po_placer_ask(p, &reqs[i], 1));
+	}
+	cr_expect_eq(HASH_COUNT(p->shapes), n + 1);
+	po_placer_free(p);
+	st_cluster_free(c);
+}
+
 /* Asking about ever new requests on a cluster that stands still does not fill the memory. */
 Test(placer, many_different_requests)
 {

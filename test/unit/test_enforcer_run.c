@@ -24,7 +24,7 @@ static const char *some_env(const char *name)
 static int parse(const char *const *args, const char *(*env)(const char *),
 		 struct en_run_options *ret, struct err *err)
 {
-	char *argv[ARGS_MAX];
+	char *argv[ARGS_MAX] = {NULL};
 	int argc = 0;
 
 	for (; args[argc] != NULL; argc++)

@@ -69,6 +69,9 @@ static int bind_again(struct ex_service *s, const struct st_pod *pod, const stru
 {
 	const char *node = st_cluster_node(s->c, pod->node)->name;
 
+	if (strcmp(pod->ns, a->ns) != 0 || strcmp(pod->name, a->name) != 0)
+		return err_set(err, ERR_CONFLICT, "uid %s is pod %s/%s, not %s/%s", a->uid, pod->ns,
+			       pod->name, a->ns, a->name);
 	if (strcmp(node, a->node) != 0)
 		return err_set(err, ERR_CONFLICT, "pod %s/%s is already bound to node \"%s\"",
 			       a->ns, a->name, node);
@@ -240,6 +243,7 @@ static int settle_release(struct ex_service *s, struct ex_op *op, int rc, struct
 	if (rc < 0)
 		return rc;
 	rc = st_cluster_pod_move(s->c, op->uid, ST_EVENT_GONE, err);
+	ex_recent_drop(s->recent, op->uid);
 	s->counts.releases += rc == 0;
 	return rc;
 }

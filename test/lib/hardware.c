@@ -46,7 +46,7 @@ static void make_parents(const char *path)
 	}
 }
 
-static void put(const char *path, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void put(const char *path, const char *fmt, va_list ap)
 {
 	FILE *f;
 

@@ -117,7 +117,7 @@ static int read_pod(const struct reader *x, const En__Nri__PodSandbox *m, struct
 	}
 	*ret = (struct en_nri_pod){
 		.id = m->id,
-		.spec = {.uid = m->uid,
+		.spec = {.uid = m->uid[0] != '\0' ? m->uid : m->id,
 			 .ns = m->namespace_,
 			 .name = m->name,
 			 .annotation_count = m->n_annotations,

@@ -41,7 +41,7 @@ const char *en_nri_method_name(enum en_nri_method m);
 
 struct en_nri_pod {
 	const char *id;          /* of the sandbox */
-	struct st_pod_spec spec; /* uid, ns, name, annotations */
+	struct st_pod_spec spec; /* uid (where there is none, the id), ns, name, annotations */
 };
 
 enum en_nri_state { EN_NRI_CREATED = 1, EN_NRI_PAUSED = 2, EN_NRI_RUNNING = 3, EN_NRI_STOPPED = 4 };

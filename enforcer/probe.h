@@ -72,6 +72,10 @@ struct en_probe_options {
 	/* Does the process belong to a container with an allocation, or to our MPS? NULL: none does. */
 	bool (*is_ours)(void *ctx, uint32_t pid);
 	void *ctx;
+	/* The kubelet's pod-resources socket: GPUs that a device plugin gave to a pod are foreign, unless
+	 * the pod is one of ours. NULL: not asked; a socket that is not there is fine. Copied. */
+	const char *kubelet_socket;
+	bool (*is_our_pod)(void *ctx, const char *ns, const char *pod); /* NULL: none is */
 	bool ignore_graphics;         /* processes that only draw do not make a GPU foreign */
 	unsigned throttled_after;     /* probes in a row slowed down by the hardware make a GPU
 				   * unhealthy, as many without mend it; 0: 5 */

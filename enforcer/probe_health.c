@@ -8,6 +8,7 @@
 
 #define PROCESSES_MAX 256
 #define COMM_MAX 64
+#define KUBELET_MS 2000
 
 /* ---- health ---- */
 
@@ -122,4 +123,53 @@ int probe_processes(struct en_nvml *n, struct en_nvml_device *d, const struct en
 	if (m->foreign_pid != 0)
 		name_foreign(o, m->foreign_pid, gpu);
 	return 0;
+}
+
+/* ---- device plugins ---- */
+
+/* "GPU-x" is the id of GPU-x, and so is a replica of it, "GPU-x::3". */
+static bool is_device(const char *id, const char *uuid)
+{
+	size_t len = strlen(uuid);
+
+	return strncmp(id, uuid, len) == 0 && (id[len] == '\0' || strncmp(id + len, "::", 2) == 0);
+}
+
+/* A pod is a better name than one of its processes; of several the first by name, so that it stays. */
+static void take_device(const struct en_plugin_device *d, struct en_probe_gpu *gpu)
+{
+	char name[EN_WHY_CAP];
+
+	snprintf(name, sizeof(name), "pod %.60s/%.90s", d->ns, d->pod);
+	if (strncmp(gpu->foreign, "pod ", 4) != 0 || strcmp(name, gpu->foreign) < 0)
+		memcpy(gpu->foreign, name, sizeof(name));
+}
+
+void probe_plugins(const struct en_probe_options *o, struct en_plugin_device *devices,
+		   size_t *count, struct en_probe *p)
+{
+	struct en_plugin_device *fresh = devices + PROBE_DEVICES_MAX;
+	struct err err = ERR_INIT;
+	int r;
+
+	if (o->kubelet_socket == NULL)
+		return;
+	r = en_kubelet_devices(o->kubelet_socket, "nvidia.com/", KUBELET_MS, fresh,
+			       PROBE_DEVICES_MAX, count, &err);
+	if (r == 0)
+		memcpy(devices, fresh, PROBE_DEVICES_MAX * sizeof(*devices));
+	else if (r == ERR_NOT_FOUND)
+		*count = 0;
+	else /* what was given stays given while the kubelet is away */
+		probe_note(p, "device plugins: %s", err.msg);
+	for (size_t i = 0; i < *count && i < PROBE_DEVICES_MAX; i++) {
+		const struct en_plugin_device *d = &devices[i];
+
+		if (o->is_our_pod != NULL && o->is_our_pod(o->ctx, d->ns, d->pod))
+			continue;
+		for (size_t k = 0; k < p->gpu_count; k++) {
+			if (is_device(d->id, p->gpus[k].uuid))
+				take_device(d, &p->gpus[k]);
+		}
+	}
 }

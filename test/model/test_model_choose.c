@@ -214,7 +214,7 @@ static void check_choice(struct place_world *w, struct fr_measure *m, enum fr_ki
 	*ret_found += want;
 }
 
-Test(model_choose, finds_a_choice_exactly_where_one_exists, .timeout = 300)
+Test(model_choose, finds_a_choice_exactly_where_one_exists)
 {
 	static const enum fr_kind kinds[] = {FR_FGD, FR_CA, FR_BID};
 	unsigned found = 0, asked = 0;
@@ -342,7 +342,7 @@ static void contest(struct contest *ct)
 		enter(ct, bp_other_mode(it->mode), gpu, 0);
 }
 
-Test(model_choose, single_containers_get_the_best_gpu, .timeout = 300)
+Test(model_choose, single_containers_get_the_best_gpu)
 {
 	unsigned contests[3] = {0};
 

@@ -226,7 +226,7 @@ static void check_naive(const struct place_world *w, const struct fr_measure *m,
 	cr_assert_eq(fr_measure_idle_total(m), idle);
 }
 
-Test(model_measure, equals_the_definition, .timeout = 300)
+Test(model_measure, equals_the_definition)
 {
 	for (uint64_t seed = 1; seed <= 5; seed++) {
 		struct place_world w;
@@ -253,7 +253,7 @@ Test(model_measure, equals_the_definition, .timeout = 300)
 }
 
 /* Only nodes that changed are synced, and rows are forgotten again and again. */
-Test(model_measure, incremental_equals_afresh, .timeout = 300)
+Test(model_measure, incremental_equals_afresh)
 {
 	static const enum fr_kind kinds[] = {FR_FGD, FR_CA, FR_BID};
 
@@ -429,7 +429,7 @@ static unsigned try_several(struct place_world *w, struct fr_measure *m, uint32_
 		     guess(m, node, n->cpu_left_milli - req.cpu_milli, ch, count), NULL);
 }
 
-Test(model_measure, predictions_hold, .timeout = 300)
+Test(model_measure, predictions_hold)
 {
 	static const enum fr_kind kinds[] = {FR_FGD, FR_CA, FR_BID};
 	unsigned tried[4] = {0};
@@ -470,7 +470,7 @@ Test(model_measure, predictions_hold, .timeout = 300)
 }
 
 /* Workloads that no cluster has: prices stay in range, and so does the arithmetic. */
-Test(model_measure, prices_of_odd_workloads, .timeout = 300)
+Test(model_measure, prices_of_odd_workloads)
 {
 	static const int64_t cpus[] = {0, 1, 2000, 1000000, INT64_MAX};
 	static const int64_t counts_of[] = {1, 7, 1000000};

@@ -125,7 +125,7 @@ static void check(struct problem *pr, enum bp_verdict v, const char *const *uids
 	st->more += (int)count > best;
 }
 
-Test(model_victims, against_all_subsets, .timeout = 300)
+Test(model_victims, against_all_subsets)
 {
 	struct stats st = {0};
 

@@ -157,7 +157,7 @@ static void run_twins(const struct po_policy *policy, enum po_ties ties, uint64_
 	place_world_fini(&t.w);
 }
 
-Test(placer, cache_equals_no_cache, .timeout = 300)
+Test(placer, cache_equals_no_cache)
 {
 	for (size_t i = 0; po_policy_at(i); i++) {
 		/* Each price search at a start takes as long as all else. */

@@ -47,7 +47,7 @@ static void drop_cluster(void)
 	st_cluster_free(c);
 }
 
-TestSuite(placer_oom, .init = make_cluster, .fini = drop_cluster, .timeout = 300);
+TestSuite(placer_oom, .init = make_cluster, .fini = drop_cluster);
 
 static struct po_placer *placer(const char *policy)
 {

@@ -307,9 +307,9 @@ headers: $(PROTO_HDR) ## every header compiles alone
 	$(Q)for h in $(ALL_HDR); do \
 		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
-# What is shipped, and the benchmarks (enforcer/ joins with its program); one stamp a file, so that -j works and only changed files are
+# What is shipped (enforcer/ joins when it has a program); one stamp a file, so that -j works and only changed files are
 # looked at again.
-TIDY_SRC := $(filter-out test/% enforcer/%,$(ALL_SRC))
+TIDY_SRC := $(filter-out test/% bench/% enforcer/%,$(ALL_SRC))
 tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all that is shipped
 $(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy | $(PROTO_HDR)
 	$(call say,TIDY,$<)

@@ -301,7 +301,7 @@ static void run_seed(uint64_t seed)
 	cr_expect_gt(stats.gone, 0);
 }
 
-Test(model_reflector, copy_equals_original, .timeout = 120)
+Test(model_reflector, copy_equals_original)
 {
 	for (uint64_t seed = 1; seed <= 4; seed++)
 		run_seed(seed);

@@ -198,7 +198,7 @@ static char *long_text(const char *head, char c, size_t count, const char *tail)
 	return s;
 }
 
-Test(base_quantity, huge_strings, .timeout = 10)
+Test(base_quantity, huge_strings)
 {
 	static const struct {
 		const char *head, *tail;

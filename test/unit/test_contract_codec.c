@@ -277,7 +277,7 @@ static void expect_refused(const struct st_cluster *c, const struct pod_text *p,
 }
 
 /* Each bit of each value, each cut, each missing key: nothing passes for a complete allocation. */
-Test(contract_codec, tampering, .timeout = 120)
+Test(contract_codec, tampering)
 {
 	struct st_cluster *c = cluster_make();
 	struct rng rng;

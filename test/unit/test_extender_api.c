@@ -24,7 +24,7 @@ static void fini(void)
 	xa_fini(&x);
 }
 
-TestSuite(extender_api, .init = init, .fini = fini, .timeout = 60);
+TestSuite(extender_api, .init = init, .fini = fini);
 
 static void open_ready(void)
 {

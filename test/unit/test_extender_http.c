@@ -42,7 +42,7 @@ static void close_all(void)
 	unlink(journal);
 }
 
-TestSuite(extender_http, .init = open_all, .fini = close_all, .timeout = 60);
+TestSuite(extender_http, .init = open_all, .fini = close_all);
 
 static void expect(const char *path, const char *body, const char *header, long status,
 		   const char *want)

@@ -72,7 +72,7 @@ static void fini(void)
 	xf_close(&f);
 }
 
-TestSuite(extender_tls, .init = init, .fini = fini, .timeout = 60);
+TestSuite(extender_tls, .init = init, .fini = fini);
 
 static size_t on_data(char *data, size_t size, size_t count, void *ctx)
 {

@@ -25,7 +25,7 @@ static void fini(void)
 	xa_fini(&x);
 }
 
-TestSuite(extender_watch, .init = init, .fini = fini, .timeout = 60);
+TestSuite(extender_watch, .init = init, .fini = fini);
 
 static void open_ready(void)
 {

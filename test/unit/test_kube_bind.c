@@ -28,7 +28,7 @@ static void fini(void)
 	journal_fini(&j);
 }
 
-TestSuite(kube_bind, .init = init, .fini = fini, .timeout = 60);
+TestSuite(kube_bind, .init = init, .fini = fini);
 
 static const struct st_kv notes[] = {{"tessera.dev/allocation", "v1 \"x\""},
 				     {"nvidia.com/container.c.gpus.devices", "GPU-1"}};

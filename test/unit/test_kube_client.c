@@ -26,7 +26,7 @@ static void fini(void)
 	journal_fini(&j);
 }
 
-TestSuite(kube_client, .init = init, .fini = fini, .timeout = 60);
+TestSuite(kube_client, .init = init, .fini = fini);
 
 static void note(void *ctx, const struct ku_reply *r)
 {

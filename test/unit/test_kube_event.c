@@ -36,7 +36,7 @@ static void fini(void)
 	kube_fixture_fini(&f);
 }
 
-TestSuite(kube_event, .init = init, .fini = fini, .timeout = 60);
+TestSuite(kube_event, .init = init, .fini = fini);
 
 static void start(void)
 {

@@ -354,7 +354,7 @@ static void fini(void)
 	free(store.object);
 }
 
-TestSuite(kube_lease, .init = init, .fini = fini, .timeout = 60);
+TestSuite(kube_lease, .init = init, .fini = fini);
 
 static void compete(void)
 {

@@ -34,7 +34,7 @@ static void fini(void)
 	journal_fini(&j);
 }
 
-TestSuite(kube_reflector, .init = init, .fini = fini, .timeout = 60);
+TestSuite(kube_reflector, .init = init, .fini = fini);
 
 static void start(void)
 {

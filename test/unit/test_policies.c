@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fragmentation/measure_internal.h"
 #include "policy/policy_internal.h"
 #include "test/lib/place.h"
 
@@ -268,14 +269,33 @@ Test(policies, prices_fall_due)
 	for (size_t i = 0; po_policy_at(i); i++) {
 		struct po_options opt = {.policy = po_policy_at(i)};
 		struct po_placer *p = po_placer_new(c, &opt);
-		unsigned due = 0;
+		bool bid = strcmp(opt.policy->name, "bid-price") == 0;
 
-		for (int n = 0; n < 100; n++)
-			due += po_placer_arrival(p);
-		cr_expect(strcmp(opt.policy->name, "bid-price") == 0 ? due > 0 && due <= 100
-								     : due == 0);
+		for (int n = 1; n <= 100; n++)
+			cr_assert_eq(po_placer_arrival(p), bid && n % PO_PRICE_ARRIVALS == 0);
 		po_placer_free(p);
 	}
+	st_cluster_free(c);
+}
+
+/* The search at the start is run once for each workload, and steps one by one after it. */
+Test(policies, prices_are_searched)
+{
+	struct po_options opt = {.policy = po_policy_find("bid-price")};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct st_request req = place_request(1000, place_share(300));
+	struct po_placer *p = po_placer_new(c, &opt);
+
+	place_node(c, "n", 16000, 2, 1000);
+	for (int round = 0; round < 2; round++) {
+		cr_assert_not_null(po_placer_ask(p, &req, 0));
+		cr_assert_not_null(po_placer_ask(p, &req, 0));
+		cr_expect_eq(p->measure->bid->steps, PO_PRICE_STEPS_START);
+		cr_assert_eq(po_placer_reprice(p, NULL), 0);
+		cr_expect_eq(p->measure->bid->steps, PO_PRICE_STEPS_START + 1);
+		cr_assert_eq(po_placer_rebuild(p, NULL), 0);
+	}
+	po_placer_free(p);
 	st_cluster_free(c);
 }
 

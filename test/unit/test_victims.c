@@ -353,6 +353,8 @@ Test(victims, unknown_and_removed_nodes)
 	cr_expect_str_eq(victims(&req, 10, "a"), "!node is not known to tessera");
 	node = 7;
 	cr_expect_str_eq(victims(&req, 10, "a"), "!node is not known to tessera");
+	node = 1; /* just past the last one */
+	cr_expect_str_eq(victims(&req, 10, "a"), "!node is not known to tessera");
 	cr_expect_null(po_copy_node(c, 7, NULL, NULL));
 }
 

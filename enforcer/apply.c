@@ -194,12 +194,26 @@ static int percent_of(int32_t nano)
 	return nano > 0 && percent == 0 ? 1 : percent;
 }
 
-static bool plan_share(struct planner *x)
+/* Before anything is checked: a container that runs although it should not is looked after by these. */
+static void share_fields(struct planner *x)
 {
 	const struct en_node *n = x->node;
 	struct en_plan *p = &x->plan;
 	bool sharing = p->grant.mode == ST_MODE_SM_SHARING;
-	const char *sub = sharing && n->mps_v3 ? SHARED_NAMESPACE : "";
+
+	p->uses_mps = true;
+	p->by_cgroup = n->memory_limits;
+	p->by_client = !n->memory_limits;
+	p->percent = sharing ? percent_of(p->grant.compute_nano) : 0;
+	p->own_namespace = n->mps_v3 && p->percent > 0;
+	p->pipe_target = sharing ? PIPE_TARGET_SHARED : PIPE_TARGET_V3;
+}
+
+static bool check_mps(struct planner *x)
+{
+	const struct en_node *n = x->node;
+	struct en_plan *p = &x->plan;
+	bool sharing = p->grant.mode == ST_MODE_SM_SHARING;
 	int len;
 
 	if (!sharing && !(n->mps_v3 && n->memory_limits))
@@ -208,14 +222,8 @@ static bool plan_share(struct planner *x)
 	if (!n->mps_ready)
 		return refuse(x, "MPS does not run on this node: %s",
 			      text_or(n->mps_why, "the control daemon does not answer"));
-	p->uses_mps = true;
-	p->by_cgroup = n->memory_limits;
-	p->by_client = !n->memory_limits;
-	p->percent = sharing ? percent_of(p->grant.compute_nano) : 0;
-	p->own_namespace = n->mps_v3 && p->percent > 0;
-	p->pipe_target = sharing ? PIPE_TARGET_SHARED : PIPE_TARGET_V3;
 	len = snprintf(p->pipe_source, sizeof(p->pipe_source), "%s%s", apply_pipe_root(x->opt),
-		       sub);
+		       sharing && n->mps_v3 ? SHARED_NAMESPACE : "");
 	if (len < 0 || (size_t)len >= sizeof(p->pipe_source))
 		return refuse(x, "the MPS pipe directory has a name of %d characters", len);
 	return true;
@@ -248,8 +256,10 @@ static void plan_pod(struct planner *x, enum apply_found found, const struct err
 	if (x->own < 0)
 		return;
 	p->grant = x->d.grants[x->own];
+	if (p->grant.kind == ST_KIND_SHARE)
+		share_fields(x);
 	if (check_gpus(x) && p->grant.kind == ST_KIND_SHARE)
-		plan_share(x);
+		check_mps(x);
 }
 
 int en_plan_make(const struct en_node *node, const struct st_pod_spec *pod, const char *container,

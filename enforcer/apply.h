@@ -61,21 +61,24 @@ struct en_node {
 /* ---- what may be configured ---- */
 
 struct en_apply_options {
-	struct st_contract_options
-		contract; /* prefix; cdi: NVIDIA_VISIBLE_DEVICES holds CDI names */
-	bool cdi_devices; /* GPUs as CDI devices of the adjustment; NVIDIA_VISIBLE_DEVICES is void */
-	bool fail_open;   /* what would be refused starts unchanged, with a warning */
-	bool ignore_unplaced; /* pods that ask for a share but carry no allocation are left alone; else
-				* they are refused */
+	/* prefix of the keys; cdi: NVIDIA_VISIBLE_DEVICES holds CDI names */
+	struct st_contract_options contract;
+	/* GPUs as CDI devices of the adjustment; NVIDIA_VISIBLE_DEVICES is void then */
+	bool cdi_devices;
+	/* what would be refused starts unchanged, with a warning */
+	bool fail_open;
+	/* pods that ask for a share but carry no allocation are left alone; else they are refused */
+	bool ignore_unplaced;
+
 	int32_t reserve_mib;         /* of each GPU, not for requests */
 	int32_t clients_max;         /* containers in one GPU; 0 = not checked */
 	int32_t overcommit_permille; /* sum of limits <= memory * this / 1000; 0 = not checked */
-	const char *pipe_root;       /* on the host; NULL: "/run/nvidia-mps" */
-	const char *shm_dir;   /* on the host, for legacy MPS: mounted as /dev/shm; NULL: none */
-	const char *hook_path; /* on the host; NULL: no hook is added */
-	const char *
-		hook_socket; /* where the hook reaches the agent; NULL: it sets the limits itself */
-	int hook_timeout_s;  /* 0: 10 */
+
+	const char *pipe_root;   /* on the host; NULL: "/run/nvidia-mps" */
+	const char *shm_dir;     /* on the host, for legacy MPS, becomes /dev/shm; NULL: none */
+	const char *hook_path;   /* on the host; NULL: no hook is added */
+	const char *hook_socket; /* where it reaches the agent; NULL: it sets the limits itself */
+	int hook_timeout_s;      /* 0: 10 */
 };
 
 /* ---- the plan ---- */
@@ -90,17 +93,18 @@ enum en_verdict {
 struct en_plan {
 	enum en_verdict verdict;
 	char why[ERR_MSG_CAP]; /* REFUSE; also LEAVE, where fail_open let it through. Else "" */
-	struct st_grant
-		grant; /* of GIVE, and of REFUSE where it could be read (count > 0). gpu[] are
-				* places in node->gpus */
-	/* GIVE: */
-	bool uses_mps;      /* gets the pipe directory */
-	bool by_cgroup;     /* memory is limited on the container's cgroup */
-	bool by_client;     /* memory is limited for each process (legacy MPS) */
-	int percent;        /* compute share as MPS takes it, 1 to 100; 0 = none */
-	bool own_namespace; /* of MPS, with that share: pipe_source is to be set to its directory */
+
+	/* Of GIVE, and of REFUSE where the grant could be read (count > 0): */
+	struct st_grant grant;   /* gpu[] are places in node->gpus */
+	bool uses_mps;           /* gets the pipe directory */
+	bool by_cgroup;          /* memory is limited on the container's cgroup */
+	bool by_client;          /* memory is limited for each process (legacy MPS) */
+	int percent;             /* compute share as MPS takes it, 1 to 100; 0 = none */
+	bool own_namespace;      /* of MPS, with that share: its directory goes to pipe_source */
+	const char *pipe_target; /* in the container; a constant */
+
+	/* Of GIVE: */
 	char pipe_source[EN_PATH_CAP]; /* on the host */
-	const char *pipe_target;       /* in the container; a constant */
 };
 
 /* pod: uid, ns, name and annotations count. container: its name, regular or init. The pod's own holdings

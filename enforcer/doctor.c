@@ -39,15 +39,15 @@ enum en_check_result doctor_say(char text[EN_FINDING_CAP], enum en_check_result 
 }
 
 const char *doctor_path(const struct en_doctor_env *env, const char *path,
-			char buf[EN_PATH_CAP * 4])
+			char buf[DOCTOR_PATH_CAP])
 {
-	snprintf(buf, EN_PATH_CAP * 4, "%s%s", env->root, path);
+	snprintf(buf, DOCTOR_PATH_CAP, "%s%s", env->root, path);
 	return buf;
 }
 
 char *doctor_read(const struct en_doctor_env *env, const char *path)
 {
-	char buf[EN_PATH_CAP * 4], *text = NULL;
+	char buf[DOCTOR_PATH_CAP], *text = NULL;
 	size_t len = 0;
 
 	if (file_read(doctor_path(env, path, buf), FILE_MAX, &text, &len, NULL) != 0)
@@ -78,7 +78,7 @@ bool doctor_has_word(const char *list, const char *word)
 bool doctor_has_program(const char *name)
 {
 	const char *path = getenv("PATH");
-	char full[EN_PATH_CAP * 4];
+	char full[DOCTOR_PATH_CAP];
 
 	if (strchr(name, '/') != NULL)
 		return access(name, X_OK) == 0;
@@ -281,7 +281,7 @@ static void parts_fini(struct parts *p)
 static bool is_known(void *ctx, uint32_t pid)
 {
 	const char *root = ctx;
-	char path[EN_PATH_CAP * 2], target[512], *cgroup = NULL;
+	char path[DOCTOR_PATH_CAP], target[512], *cgroup = NULL;
 	size_t size = 0;
 	bool in_pod;
 	ssize_t len;

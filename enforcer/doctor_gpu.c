@@ -258,7 +258,7 @@ static enum en_check_result mig_geometry(const struct en_doctor_env *env, char t
 /* /dev/nvidiactl, /dev/nvidia-uvm and one for each GPU. */
 static enum en_check_result device_nodes(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
-	char path[64], buf[EN_PATH_CAP * 4];
+	char path[64], buf[DOCTOR_PATH_CAP];
 	enum en_check_result r;
 	struct stat st;
 

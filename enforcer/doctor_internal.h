@@ -7,6 +7,8 @@
 typedef enum en_check_result (*en_check_fn)(const struct en_doctor_env *env,
 					    char text[EN_FINDING_CAP]);
 
+#define DOCTOR_PATH_CAP 1024
+
 struct en_check {
 	const char *name, *title, *cause, *remedy;
 	bool gates;
@@ -24,7 +26,7 @@ enum en_check_result doctor_say(char text[EN_FINDING_CAP], enum en_check_result 
 				...) __attribute__((format(printf, 3, 4)));
 /* "<root><path>"; the buffer is the caller's. */
 const char *doctor_path(const struct en_doctor_env *env, const char *path,
-			char buf[EN_PATH_CAP * 4]);
+			char buf[DOCTOR_PATH_CAP]);
 /* A file's text, to be freed; NULL: cannot be read. */
 char *doctor_read(const struct en_doctor_env *env, const char *path);
 /* Does the list of words (separated by white space) hold this one? */

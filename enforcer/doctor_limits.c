@@ -18,7 +18,7 @@
 
 static char *read_proc(const char *root, int64_t pid, const char *name, size_t *ret_len)
 {
-	char path[EN_PATH_CAP * 4], *text = NULL;
+	char path[DOCTOR_PATH_CAP], *text = NULL;
 
 	snprintf(path, sizeof(path), "%s/proc/%lld/%s", root, (long long)pid, name);
 	return file_read(path, ENVIRON_MAX, &text, ret_len, NULL) == 0 ? text : NULL;
@@ -84,7 +84,7 @@ static bool read_container(const char *root, int64_t pid, struct en_doctor_conta
 
 size_t en_doctor_scan(const char *root, struct en_doctor_container *ret, size_t cap)
 {
-	char path[EN_PATH_CAP * 4];
+	char path[DOCTOR_PATH_CAP];
 	const struct dirent *e;
 	size_t count = 0;
 	DIR *dir;
@@ -136,7 +136,7 @@ static const struct en_probe_gpu *find_gpu(const struct en_doctor_env *env, cons
 static enum en_check_result way(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
 	const struct en_probe_gpu *gpu = NULL;
-	char path[EN_PATH_CAP * 4];
+	char path[DOCTOR_PATH_CAP];
 	struct err err = ERR_INIT;
 
 	for (size_t i = 0; i < env->probe->gpu_count && gpu == NULL; i++) {

@@ -44,7 +44,7 @@ static enum en_check_result directories(const struct en_doctor_env *env, char te
 	if (not_wanted(env, text, &r))
 		return r;
 	for (size_t i = 0; i < 2; i++) {
-		char buf[EN_PATH_CAP * 4];
+		char buf[DOCTOR_PATH_CAP];
 		struct stat st;
 
 		if (stat(doctor_path(env, dirs[i], buf), &st) != 0 || !S_ISDIR(st.st_mode))
@@ -155,7 +155,7 @@ static enum en_check_result joined(const struct en_doctor_env *env, char text[EN
 /* Another control daemon on this node, with another directory. */
 static enum en_check_result others(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
-	char buf[EN_PATH_CAP * 4], path[EN_PATH_CAP], link[512], want[EN_PATH_CAP];
+	char buf[DOCTOR_PATH_CAP], path[EN_PATH_CAP], link[512], want[EN_PATH_CAP];
 	DIR *dir = opendir(doctor_path(env, "/proc", buf));
 	const struct dirent *e;
 	enum en_check_result r = doctor_say(text, EN_CHECK_OK, "no other MPS control daemon");

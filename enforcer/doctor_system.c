@@ -94,7 +94,7 @@ static enum en_check_result kernel_options(const struct en_doctor_env *env,
 
 static enum en_check_result host_pid(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
-	char buf[EN_PATH_CAP * 4], target[64];
+	char buf[DOCTOR_PATH_CAP], target[64];
 	ssize_t len =
 		readlink(doctor_path(env, "/proc/self/ns/pid", buf), target, sizeof(target) - 1);
 
@@ -127,7 +127,7 @@ static enum en_check_result privileges(const struct en_doctor_env *env, char tex
 static enum en_check_result own_memory(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
 	int64_t need = (int64_t)(OWN_MIB + OWN_MIB_EACH_GPU * env->probe->gpu_count) * MIB, max;
-	char *self = doctor_read(env, "/proc/self/cgroup"), path[EN_PATH_CAP * 3], *limit;
+	char *self = doctor_read(env, "/proc/self/cgroup"), path[DOCTOR_PATH_CAP], *limit;
 	char *line = self != NULL ? strstr(self, "0::/") : NULL;
 	bool parsed;
 
@@ -154,7 +154,7 @@ static enum en_check_result own_memory(const struct en_doctor_env *env, char tex
 
 static bool is_socket(const struct en_doctor_env *env, const char *path)
 {
-	char buf[EN_PATH_CAP * 4];
+	char buf[DOCTOR_PATH_CAP];
 	struct stat st;
 
 	return stat(doctor_path(env, path, buf), &st) == 0 && S_ISSOCK(st.st_mode);
@@ -184,7 +184,7 @@ static enum en_check_result toolkit(const struct en_doctor_env *env, char text[E
 	static const char *const programs[] = {
 		"/usr/bin/nvidia-container-runtime",
 		"/usr/local/nvidia/toolkit/nvidia-container-runtime"};
-	char buf[EN_PATH_CAP * 4];
+	char buf[DOCTOR_PATH_CAP];
 
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
 		DIR *dir = opendir(doctor_path(env, folders[i], buf));

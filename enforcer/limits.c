@@ -267,7 +267,7 @@ static int op_set(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t s
 static int op_get(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t *ret_soft_mib,
 		  int64_t *ret_hard_mib, int64_t *ret_used_mib, struct err *err)
 {
-	struct limits_seen seen;
+	struct limits_seen seen = {0};
 	bool by_nvml;
 	int r = check_arguments(cgroup, 0, EN_LIMIT_NONE, err);
 

@@ -6,7 +6,7 @@
 
 #include "enforcer/mps_internal.h"
 
-#define SERVER_FLAG "--server=" EN_MPS_SERVER
+#define SERVER_FLAG "--server=shared" /* of EN_MPS_SERVER */
 
 void en_mps_namespace_name(const char *container_id, char ret[EN_MPS_NAME_CAP])
 {
@@ -157,7 +157,7 @@ static struct mps_ns *find_entry(struct en_mps *m, const char *id)
 
 static void drop_entry(struct en_mps *m, struct mps_ns *e)
 {
-	HASH_DEL(m->ns, e);
+	HASH_DEL(m->ns, e); /* NOLINT(clang-analyzer-unix.Malloc): uthash is right */
 	free_entry(e);
 }
 

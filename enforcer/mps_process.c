@@ -19,7 +19,7 @@
 #include "base/quantity.h"
 #include "enforcer/mps_internal.h"
 
-#define OUTPUT_MAX (1 << 20) /* the daemon's output is cut beyond */
+#define OUTPUT_MAX ((size_t)1 << 20) /* the daemon's output is cut beyond */
 #define SERVER_EXE "nvidia-cuda-mps-server"
 #define CONTROL_EXE "nvidia-cuda-mps-control"
 

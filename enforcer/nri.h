@@ -31,15 +31,17 @@ struct en_nri_handler en_nri_plugin_handler(struct en_plugin *p);
 struct en_nri_options {
 	const char *socket;     /* NULL: EN_NRI_SOCKET */
 	const char *name, *idx; /* NULL: "tessera", "10" */
-	int fd; /* a connection that the runtime gave us at birth, or -1; used once, and then
-				 * no other is made */
+	/* A connection that the runtime gave us at birth, or -1. Used once; no other is made then. */
+	int fd;
 	bool fail_open; /* late calls are answered with success instead */
-	int64_t budget_ms; /* for a call; 0: three quarters of what the runtime allows, at most 1,500 */
-	int64_t patience_ms; /* for registration and Configure, while others register; 0: 30,000 */
-	int64_t wait_min_ms,
-		wait_max_ms; /* between connections, doubled each time; 0: 100 and 1,000 */
-	uint64_t seed;       /* of the jitter */
-	struct log *log;     /* may be NULL */
+	/* For a call; 0: three quarters of what the runtime allows, at most 1,500. */
+	int64_t budget_ms;
+	/* For registration and Configure, while others register; 0: 30,000. */
+	int64_t patience_ms;
+	/* Between connections, doubled each time; 0: 100 and 1,000. */
+	int64_t wait_min_ms, wait_max_ms;
+	uint64_t seed;   /* of the jitter */
+	struct log *log; /* may be NULL */
 };
 
 struct en_nri;

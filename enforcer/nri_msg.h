@@ -16,13 +16,13 @@
 #define EN_NRI_PLUGIN_SERVICE "nri.pkg.api.v1alpha1.Plugin"
 #define EN_NRI_RUNTIME_SERVICE "nri.pkg.api.v1alpha1.Runtime"
 
-enum en_nri_event { /* bit of the mask: 1 << (event - 1) */
-		    EN_NRI_EVENT_CREATE = 4,
-		    EN_NRI_EVENT_START = 6,
-		    EN_NRI_EVENT_STOP = 10,
-		    EN_NRI_EVENT_REMOVE = 11,
-		    EN_NRI_EVENT_VALIDATE = 14, /* from NRI 0.10 */
-		    EN_NRI_EVENT_MAX = 14,
+/* Its bit in the mask is 1 << (event - 1). */
+enum en_nri_event {
+	EN_NRI_EVENT_CREATE = 4,
+	EN_NRI_EVENT_START = 6,
+	EN_NRI_EVENT_STOP = 10,
+	EN_NRI_EVENT_REMOVE = 11,
+	EN_NRI_EVENT_VALIDATE = 14, /* from NRI 0.10 */
 };
 #define EN_NRI_BIT(event) ((int32_t)1 << ((event)-1))
 

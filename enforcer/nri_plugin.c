@@ -231,15 +231,18 @@ void plugin_report_holding(struct en_plugin *p, enum en_report_kind kind,
 /* ---- plans ---- */
 
 int plugin_plan(struct en_plugin *p, struct plugin_node *n, struct en_ledger *l,
-		const struct st_pod_spec *pod, const char *container, struct en_plan *ret,
-		struct err *err)
+		const struct st_pod_spec *pod, const char *container, bool exists,
+		struct en_plan *ret, struct err *err)
 {
 	static const struct en_node nothing = {.name = "-"};
+	struct en_node node;
 	int r;
 
 	if (n != NULL) {
 		en_ledger_use(l, pod->uid, &n->node);
-		return en_plan_make(&n->node, pod, container, &p->o.apply, ret, err);
+		node = n->node;
+		node.mps_ready |= exists;
+		return en_plan_make(&node, pod, container, &p->o.apply, ret, err);
 	}
 	r = en_plan_make(&nothing, pod, container, &p->o.apply, ret, err);
 	if (r == 0 && ret->why[0] != '\0')
@@ -373,7 +376,7 @@ static void create(struct en_plugin *p, const struct en_nri_request *r, struct e
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
-	rc = plugin_plan(p, n, p->ledger, pod, c->seen.name, &plan, &err);
+	rc = plugin_plan(p, n, p->ledger, pod, c->seen.name, false, &plan, &err);
 	pthread_mutex_unlock(&p->lock);
 	if (rc != 0) {
 		refuse(p, r, err.msg, ret);
@@ -421,7 +424,8 @@ static int plan_again(struct en_plugin *p, struct plugin_node *n, const struct e
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
-	rc = plugin_plan(p, n, p->ledger, &r->pods[0].spec, r->containers[0].seen.name, ret, err);
+	rc = plugin_plan(p, n, p->ledger, &r->pods[0].spec, r->containers[0].seen.name, false, ret,
+			 err);
 	if (rc == 0 && ret->verdict == EN_GIVE) {
 		h = en_ledger_find(p->ledger, r->containers[0].id);
 		if (h == NULL)

@@ -18,9 +18,9 @@
 #include "enforcer/nri_msg.h"
 
 enum en_report_kind {
-	EN_REPORT_REFUSED, /* a container does not start; text says why */
-	EN_REPORT_LET_GO,  /* it should not, but fail_open is set */
-	EN_REPORT_SLIPPED, /* it exists without what it should have: made while the agent was away */
+	EN_REPORT_REFUSED,  /* a container does not start; text says why */
+	EN_REPORT_LET_GO,   /* it should not, but fail_open is set */
+	EN_REPORT_SLIPPED,  /* it is there without what it should have: we were away */
 	EN_REPORT_REPAIRED, /* its memory limits were not in force, and are now */
 	EN_REPORT_LIMITS,   /* its memory limits cannot be set */
 	EN_REPORT_CHANGED,  /* its memory limits were changed because the allocation did */
@@ -51,9 +51,9 @@ struct en_agent_ops {
 
 struct en_plugin_options {
 	struct en_apply_options apply; /* its strings outlive the plugin */
-	const struct en_limits_ops
-		*limits; /* NULL: limits are set by hooks alone, and not looked after */
-	const struct en_agent_ops *agent; /* NULL: none */
+	/* Outlives the plugin. NULL: limits are set by hooks alone, and not looked after. */
+	const struct en_limits_ops *limits;
+	const struct en_agent_ops *agent; /* copied; NULL: none */
 	const char *proc;                 /* NULL: "/proc" */
 	const char *cgroup_mount;         /* NULL: as mounted */
 	struct log *log;                  /* may be NULL */

@@ -45,10 +45,11 @@ void plugin_report_holding(struct en_plugin *p, enum en_report_kind kind,
 struct plugin_node *plugin_node_get(struct en_plugin *p);
 void plugin_node_put(struct en_plugin *p, struct plugin_node *n);
 
-/* A plan against what others hold in l. Under the lock. */
+/* A plan against what others hold in l. exists: the container is there already, so it does not matter
+ * whether MPS is ready now. Under the lock. */
 int plugin_plan(struct en_plugin *p, struct plugin_node *n, struct en_ledger *l,
-		const struct st_pod_spec *pod, const char *container, struct en_plan *ret,
-		struct err *err);
+		const struct st_pod_spec *pod, const char *container, bool exists,
+		struct en_plan *ret, struct err *err);
 /* The row for a plan with a grant. Its strings are those of pod and c. */
 void plugin_holding(const struct plugin_node *n, const struct en_plan *plan,
 		    const struct st_pod_spec *pod, const struct en_nri_container *c,

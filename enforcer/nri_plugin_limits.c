@@ -98,7 +98,7 @@ static int start_unknown(struct en_plugin *p, const struct en_nri_request *r, st
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
-	rc = plugin_plan(p, n, p->ledger, pod, c->seen.name, &plan, err);
+	rc = plugin_plan(p, n, p->ledger, pod, c->seen.name, false, &plan, err);
 	pthread_mutex_unlock(&p->lock);
 	if (rc == 0 && plan.verdict == EN_REFUSE)
 		rc = err_set(err, ERR_CONFLICT, "%s", plan.why);
@@ -358,7 +358,7 @@ static int row_change(struct en_plugin *p, const struct st_pod_spec *pod,
 
 	*ret_changed = false;
 	pthread_mutex_lock(&p->lock);
-	rc = plugin_plan(p, n, p->ledger, pod, was->container, &plan, err);
+	rc = plugin_plan(p, n, p->ledger, pod, was->container, true, &plan, err);
 	h = en_ledger_find(p->ledger, was->id);
 	if (rc == 0 && plan.verdict == EN_REFUSE)
 		rc = err_set(err, ERR_CONFLICT, "%s", plan.why);

@@ -51,7 +51,7 @@ static int take_in(struct en_plugin *p, struct plugin_node *n, struct en_ledger 
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
-	rc = plugin_plan(p, n, l, pod, c->seen.name, &plan, err);
+	rc = plugin_plan(p, n, l, pod, c->seen.name, true, &plan, err);
 	pthread_mutex_unlock(&p->lock);
 	if (rc != 0)
 		return rc;

@@ -191,6 +191,7 @@ _Static_assert(sizeof(struct nv_get_limits_v1) == 32, "layout of nvmlGetMemoryLi
 	X(0, limits_get, nvmlDeviceGetMemoryLimits_v1,                                             \
 	  (struct en_nvml_device *, struct nv_get_limits_v1 *))
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list of arguments are declared here */
 #define NV_MEMBER(needed, member, symbol, args) int(*member) args;
 struct nv_calls {
 	NV_CALLS(NV_MEMBER)

@@ -69,7 +69,7 @@ int en_nvml_placements(struct en_nvml *n, struct en_nvml_device *d, unsigned pro
 		       struct en_nvml_placement *ret, size_t cap, size_t *ret_count,
 		       struct err *err)
 {
-	struct nv_gi_placement list[LIST_MAX];
+	struct nv_gi_placement list[LIST_MAX] = {0};
 	unsigned count = 0;
 	size_t used;
 	int code = NVML_CALL(n, gi_placements, d, profile_id, NULL, &count), r;
@@ -103,7 +103,7 @@ static void instance_uuid(struct en_nvml *n, struct nv_gi *gi, char ret[EN_NVML_
 
 	ret[0] = '\0';
 	for (unsigned which = 0; which < CI_PROFILE_MAX; which++) {
-		struct nv_ci *list[LIST_MAX];
+		struct nv_ci *list[LIST_MAX] = {NULL};
 		struct nv_ci_profile profile = {0};
 		unsigned count = LIST_MAX;
 
@@ -127,7 +127,7 @@ static void instance_uuid(struct en_nvml *n, struct nv_gi *gi, char ret[EN_NVML_
 int en_nvml_instances(struct en_nvml *n, struct en_nvml_device *d, unsigned profile_id,
 		      struct en_nvml_instance *ret, size_t cap, size_t *ret_count, struct err *err)
 {
-	struct nv_gi *list[LIST_MAX];
+	struct nv_gi *list[LIST_MAX] = {NULL};
 	unsigned count = LIST_MAX;
 	size_t used = 0;
 	int code = NVML_CALL(n, gi_list, d, profile_id, list, &count);

@@ -9,7 +9,7 @@
 #include "enforcer/probe_internal.h"
 
 #define MIB ((uint64_t)1 << 20)
-#define MEMORY_MAX (ST_GPUS_MAX * 2) /* GPUs remembered */
+#define MEMORY_MAX ((size_t)ST_GPUS_MAX * 2) /* GPUs remembered */
 #define XIDS_A_RUN 256
 #define XID_LOST 79 /* fallen off the bus */
 
@@ -23,6 +23,8 @@ struct en_prober {
 	struct probe_memory memory[MEMORY_MAX];
 	struct en_plugin_device *devices; /* as the kubelet told last; NULL: it is not asked */
 	size_t device_count;
+	struct en_probe *good; /* the last run with a driver; driver_ok false: none yet */
+	unsigned failures;     /* runs without, in a row, since then */
 };
 
 /* ---- features ---- */
@@ -123,6 +125,7 @@ int en_prober_new(const struct en_probe_options *o, struct en_prober **ret, stru
 	p->options = *o;
 	p->options.library = o->library != NULL ? strdup(o->library) : NULL;
 	p->options.root = strdup(o->root != NULL ? o->root : "");
+	p->good = calloc(1, sizeof(*p->good));
 	p->options.kubelet_socket = o->kubelet_socket != NULL ? strdup(o->kubelet_socket) : NULL;
 	if (o->kubelet_socket != NULL)
 		p->devices = calloc((size_t)PROBE_DEVICES_MAX * 2, sizeof(*p->devices));
@@ -131,6 +134,7 @@ int en_prober_new(const struct en_probe_options *o, struct en_prober **ret, stru
 	if (p->options.throttled_after == 0)
 		p->options.throttled_after = 5;
 	if ((o->library != NULL && p->options.library == NULL) || p->options.root == NULL ||
+	    p->good == NULL ||
 	    (o->kubelet_socket != NULL &&
 	     (p->options.kubelet_socket == NULL || p->devices == NULL)) ||
 	    xids == NULL) {
@@ -157,6 +161,7 @@ void en_prober_free(struct en_prober *p)
 		return;
 	en_nvml_close(p->nvml);
 	free(p->devices);
+	free(p->good);
 	free_const(p->options.library);
 	free_const(p->options.root);
 	free_const(p->options.kubelet_socket);
@@ -164,17 +169,27 @@ void en_prober_free(struct en_prober *p)
 	free(p);
 }
 
-void en_prober_close(struct en_prober *p)
+static void close_library(struct en_prober *p)
 {
 	en_nvml_close(p->nvml);
 	p->nvml = NULL;
 	p->watching = false;
+}
+
+static void forget_errors(struct en_prober *p)
+{
 	for (size_t i = 0; i < MEMORY_MAX; i++) {
 		p->memory[i].xid_fatal = 0;
 		p->memory[i].xid_last = 0;
 		p->memory[i].throttled = 0;
 		p->memory[i].is_throttled = false;
 	}
+}
+
+void en_prober_close(struct en_prober *p)
+{
+	close_library(p);
+	forget_errors(p);
 }
 
 struct en_nvml *en_prober_nvml(struct en_prober *p)
@@ -387,6 +402,9 @@ static int open_driver(struct en_prober *p, struct en_probe *ret, struct err *er
 	}
 	if (r == 0)
 		r = en_driver_major(ret->driver, &ret->driver_major, err);
+	/* Another driver has reset its GPUs. */
+	if (r == 0 && p->good->driver_ok && strcmp(p->good->driver, ret->driver) != 0)
+		forget_errors(p);
 	return r;
 }
 
@@ -411,6 +429,21 @@ static int run(struct en_prober *p, struct en_probe *ret, struct err *err)
 	return r;
 }
 
+/* The driver does not answer. Once may be chance, and much hangs on it (MPS is ended, the node is not
+ * ready): the last run is shown again, with a note. */
+static int no_driver(struct en_prober *p, const struct err *why, struct en_probe *ret)
+{
+	close_library(p);
+	if (p->good->driver_ok && p->failures++ == 0) {
+		*ret = *p->good;
+		probe_note(ret, "the driver did not answer: %s", why->msg);
+		return 0;
+	}
+	memset(ret, 0, sizeof(*ret));
+	ret->why = *why;
+	return 0;
+}
+
 int en_prober_run(struct en_prober *p, struct en_probe *ret, struct err *err)
 {
 	struct err why = ERR_INIT;
@@ -429,12 +462,8 @@ int en_prober_run(struct en_prober *p, struct en_probe *ret, struct err *err)
 	}
 	if (r == ERR_NOMEM)
 		return err_set(err, ERR_NOMEM, "out of memory");
-	if (r != 0) {
-		ret->gpu_count = 0;
-		ret->why = why;
-		en_prober_close(p);
-		return 0;
-	}
+	if (r != 0)
+		return no_driver(p, &why, ret);
 	keep_missing(p, ret);
 	probe_plugins(&p->options, p->devices, &p->device_count, ret);
 	ret->driver_ok = true;
@@ -443,6 +472,8 @@ int en_prober_run(struct en_prober *p, struct en_probe *ret, struct err *err)
 		if (ret->gpus[i].mig_capable)
 			ret->features |= EN_FEATURE_MIG;
 	}
+	*p->good = *ret;
+	p->failures = 0;
 	return 0;
 }
 

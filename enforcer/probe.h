@@ -90,9 +90,9 @@ int en_prober_new(const struct en_probe_options *o, struct en_prober **ret, stru
 void en_prober_free(struct en_prober *p);
 
 /* Looks at everything. Opens the library when it is not open, and again when the driver was exchanged.
- * 0 also without a driver (ret->driver_ok says); ERR_NOMEM. A GPU that was there and is missing, or does
- * not answer, stays in the list as not healthy until the prober is freed. Takes as long as the driver
- * takes; one thread. */
+ * 0 also without a driver (ret->driver_ok says; a driver that was there is shown as it was, with a note,
+ * for one run); ERR_NOMEM. A GPU that was there and is missing, or does not answer, stays in the list as
+ * not healthy until the prober is freed. Takes as long as the driver takes; one thread. */
 int en_prober_run(struct en_prober *p, struct en_probe *ret, struct err *err);
 
 /* Lets go of the driver, so that it can be unloaded; until en_prober_run() opens it again. XID errors are

@@ -31,7 +31,7 @@ struct en_exec_result {
 int en_exec_run(const struct en_exec *x, struct en_exec_result *ret, struct err *err);
 void en_exec_fini(struct en_exec_result *r); /* a zeroed one is fine */
 
-/* Starts a daemon in a session of its own: standard input from in_path (opened for reading and writing,
+/* Starts a daemon that outlives us: standard input from in_path (opened for reading and writing,
  * so that a FIFO never ends), output appended to out_path. ERR_NOT_FOUND, ERR_IO, ERR_NOMEM. */
 int en_exec_spawn(const struct en_exec *x, const char *in_path, const char *out_path, pid_t *ret,
 		  struct err *err);

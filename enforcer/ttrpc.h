@@ -16,15 +16,16 @@
 #define EN_TTRPC_HEADER 10
 #define EN_TTRPC_DATA_MAX ((uint32_t)4 << 20)
 
-enum en_ttrpc_code { /* google.rpc.Code, those in use */
-		     EN_TTRPC_OK = 0,
-		     EN_TTRPC_UNKNOWN = 2,
-		     EN_TTRPC_INVALID_ARGUMENT = 3,
-		     EN_TTRPC_DEADLINE_EXCEEDED = 4,
-		     EN_TTRPC_RESOURCE_EXHAUSTED = 8,
-		     EN_TTRPC_FAILED_PRECONDITION = 9,
-		     EN_TTRPC_UNIMPLEMENTED = 12,
-		     EN_TTRPC_INTERNAL = 13,
+/* google.rpc.Code, those in use */
+enum en_ttrpc_code {
+	EN_TTRPC_OK = 0,
+	EN_TTRPC_UNKNOWN = 2,
+	EN_TTRPC_INVALID_ARGUMENT = 3,
+	EN_TTRPC_DEADLINE_EXCEEDED = 4,
+	EN_TTRPC_RESOURCE_EXHAUSTED = 8,
+	EN_TTRPC_FAILED_PRECONDITION = 9,
+	EN_TTRPC_UNIMPLEMENTED = 12,
+	EN_TTRPC_INTERNAL = 13,
 };
 
 /* Puts messages together from a stream. Memory grows with what came, not with what a header claims. */

@@ -114,14 +114,16 @@ static int list(struct fake_daemon *d, char *out, size_t cap)
 {
 	const char *line;
 	char other[65];
-	int percent;
 
 	print_row(d, "default", -1, out, cap);
 	for (size_t i = 0; i < d->ns_count; i++)
 		print_row(d, d->ns[i].name, d->ns[i].centipercent, out, cap);
 	for (size_t i = 0; (line = fake_script("other_ns", i)) != NULL; i++) {
-		if (sscanf(line, "%64s %d", other, &percent) == 2 && find(d, other) == NULL)
-			print_row(d, other, percent * 100, out, cap);
+		size_t len = strcspn(line, " ");
+
+		snprintf(other, sizeof(other), "%.*s", len < 64 ? (int)len : 64, line);
+		if (find(d, other) == NULL)
+			print_row(d, other, (int)strtol(line + len, NULL, 10) * 100, out, cap);
 	}
 	return 0;
 }

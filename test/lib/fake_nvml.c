@@ -296,6 +296,7 @@ static int give_number(struct en_nvml_device *d, const char *call, const char *k
 	return leave(code);
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): names and types are declared here */
 #define NUMBER_CALL(call, type, key, dflt)                                                         \
 	int call(struct en_nvml_device *d, type *ret)                                              \
 	{                                                                                          \
@@ -305,6 +306,8 @@ static int give_number(struct en_nvml_device *d, const char *call, const char *k
 		*ret = (type)v;                                                                    \
 		return code;                                                                       \
 	}
+
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 NUMBER_CALL(nvmlDeviceGetMinorNumber, unsigned, "minor", 0)
 NUMBER_CALL(nvmlDeviceGetPersistenceMode, int, "persistence", 1)

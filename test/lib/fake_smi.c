@@ -1,5 +1,5 @@
-/* nvidia-smi for tests: `nvidia-smi memory-limits` as facts of its documentation have it, over the
- * library of the same folder (fake_nvml.c). */
+/* nvidia-smi for tests: its command memory-limits as it is documented, over the library of the same folder
+ * (fake_nvml.c). */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

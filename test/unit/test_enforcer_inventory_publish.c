@@ -93,7 +93,7 @@ static void stop(void)
 	cJSON_Delete(node);
 }
 
-TestSuite(enforcer_inventory_publish, .init = start, .fini = stop, .timeout = 60);
+TestSuite(enforcer_inventory_publish, .init = start, .fini = stop);
 
 static struct en_condition condition(enum en_status status, const char *message)
 {

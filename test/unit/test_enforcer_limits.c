@@ -31,7 +31,7 @@ static void stop(void)
 	hardware_fini(&hw);
 }
 
-TestSuite(enforcer_limits, .init = start, .fini = stop, .timeout = 60);
+TestSuite(enforcer_limits, .init = start, .fini = stop);
 
 static void make(enum en_limits_way way)
 {

@@ -93,6 +93,40 @@ Test(enforcer_probe, no_driver)
 	cr_assert_eq(probe->driver_major, 580);
 }
 
+/* One look that fails is chance; a second one is not. */
+Test(enforcer_probe, driver_away)
+{
+	static const char well[] = "driver 615.1\n" HARDWARE_GPU(0, "");
+
+	hardware_nvml(&hw, "%sxid code=48\n", well);
+	run();
+	for (int i = 0; i < 2; i++) {
+		hardware_nvml(&hw,
+			      "fail call=nvmlInit_v2 code=999\nfail call=nvmlDeviceGetCount_v2 "
+			      "code=999\n");
+		run();
+		cr_assert(probe->driver_ok);
+		cr_assert_eq(probe->gpu_count, 1);
+		cr_assert_not_null(strstr(probe->notes[0].msg, "did not answer"), "%s",
+				   probe->notes[0].msg);
+		if (i == 0) { /* it was chance */
+			hardware_nvml(&hw, "%s", well);
+			run();
+			cr_assert_eq(probe->note_count, 0);
+		}
+	}
+	run();
+	cr_assert_not(probe->driver_ok);
+	cr_assert_eq(probe->gpu_count, 0);
+	hardware_nvml(&hw, "%s", well);
+	run();
+	cr_assert(probe->driver_ok);
+	cr_assert_str_eq(probe->gpus[0].why, "XID error 48", "it is the same driver");
+	hardware_nvml(&hw, "driver 615.2\n" HARDWARE_GPU(0, ""));
+	run();
+	cr_assert(probe->gpus[0].healthy, "another driver has reset it");
+}
+
 Test(enforcer_probe, not_understood)
 {
 	hardware_nvml(&hw, "driver abc\n" HARDWARE_GPU(0, ""));

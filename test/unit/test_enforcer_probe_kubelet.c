@@ -70,7 +70,7 @@ static void put_world(struct buf *b)
 	put_pod(b, "team", "infer", "nvidia.com/gpu.shared", two);
 }
 
-TestSuite(enforcer_probe_kubelet, .timeout = 60);
+TestSuite(enforcer_probe_kubelet);
 
 Test(enforcer_probe_kubelet, parse)
 {
@@ -251,7 +251,7 @@ static void stop(void)
 	hardware_fini(&hw);
 }
 
-TestSuite(enforcer_probe_kubelet_call, .init = start, .fini = stop, .timeout = 60);
+TestSuite(enforcer_probe_kubelet_call, .init = start, .fini = stop);
 
 static int call(struct en_plugin_device d[3], size_t *count, struct err *err)
 {

@@ -51,7 +51,7 @@ FAKE_NVML_SRC := $(wildcard test/lib/fake_nvml*.c)
 FAKE_SRC := $(FAKE_NVML_SRC) $(wildcard test/lib/fake_mps*.c test/lib/fake_smi.c)
 FAKES := libnvidia-ml.so.1 nvidia-smi nvidia-cuda-mps-control nvidia-cuda-mps-server
 TEST_LIB_SRC := $(filter-out $(FAKE_SRC),$(wildcard test/lib/*.c))
-# Tests of the node agent run with AGENT=1 until it has a program.
+# Tests of the node agent run with AGENT=1 until it is finished.
 AGENT ?= 0
 AGENT_TESTS := $(if $(filter 1,$(AGENT)),,test/unit/test_enforcer_% test/unit/test_nri_% \
 	test/stress/stress_nri.c test/fuzz/fuzz_mux.c test/fuzz/fuzz_nri_proto.c \
@@ -312,7 +312,7 @@ headers: $(PROTO_HDR) ## every header compiles alone
 	$(Q)for h in $(ALL_HDR); do \
 		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
-# What is shipped (enforcer/ joins when it has a program); one stamp a file, so that -j works and only changed files are
+# What is shipped (enforcer/ joins when it is finished); one stamp a file, so that -j works and only changed files are
 # looked at again.
 TIDY_SRC := $(filter-out test/% bench/% enforcer/%,$(ALL_SRC))
 tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all that is shipped

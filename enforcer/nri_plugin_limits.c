@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "enforcer/limits.h"
 #include "enforcer/nri_plugin_internal.h"
 
 #define CGROUP_FILE_MAX ((size_t)64 << 10)
@@ -219,6 +221,17 @@ void plugin_stop(struct en_plugin *p, const struct en_nri_request *r)
 	if (p->agent.stopping != NULL)
 		p->agent.stopping(p->agent.ctx, h);
 	en_holding_free(h);
+}
+
+void plugin_limits_clear(struct en_plugin *p, const struct en_holding *h)
+{
+	char cgroup[EN_CGROUP_CAP];
+
+	if (p->o.limits == NULL || !h->by_cgroup || h->cgroup[0] == '\0' ||
+	    en_cgroup_join(p->mount, h->cgroup, cgroup, NULL) != 0 || access(cgroup, F_OK) != 0)
+		return;
+	for (int i = 0; i < h->grant.count; i++) /* it may go at any moment */
+		(void)en_limits_clear(p->o.limits, cgroup, h->gpus[i], NULL);
 }
 
 /* ---- the hook ---- */

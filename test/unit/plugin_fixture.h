@@ -127,7 +127,11 @@ static inline void world_init(struct world *w, size_t gpus, int32_t mem_mib)
 	cr_assert_not_null(mkdtemp(w->proc));
 	ef_node_init(&w->node, "n", gpus, mem_mib);
 	w->limits = (struct en_limits_ops){limits_set, limits_get, w};
-	w->agent = (struct en_agent_ops){namespace_make, namespace_drop, stopping, report, w};
+	w->agent = (struct en_agent_ops){.namespace_make = namespace_make,
+					 .namespace_drop = namespace_drop,
+					 .stopping = stopping,
+					 .report = report,
+					 .ctx = w};
 	w->options = (struct en_plugin_options){
 		.apply = {.hook_path = "/opt/hook", .hook_socket = "/run/hook.sock"},
 		.limits = &w->limits,

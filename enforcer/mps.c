@@ -300,6 +300,8 @@ static void feed(struct en_mps *m, enum en_mps_event ev)
 		m->status_pid = m->pid;
 		pthread_cond_broadcast(&m->changed);
 		pthread_mutex_unlock(&m->lock);
+		if (before != after && m->o.changed != NULL)
+			m->o.changed(m->o.changed_ctx);
 		if (!more)
 			return;
 	}

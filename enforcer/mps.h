@@ -44,6 +44,10 @@ struct en_mps_options {       /* strings are copied; NULL: the value in brackets
 				  * the daemon became ready; 0: 300,000 */
 	clock_ms_fn now;          /* monotonic milliseconds; NULL: the real clock */
 	void *now_ctx;
+	/* The state changed: en_mps_get_status() says otherwise now. On the thread that steps, without a
+	 * lock. May be NULL. */
+	void (*changed)(void *ctx);
+	void *changed_ctx;
 	struct log *log; /* may be NULL */
 };
 

@@ -132,6 +132,12 @@ static void wake(const struct agent *a)
 	(void)!write(a->wake_fd, &one, sizeof(one));
 }
 
+/* Containers are not refused for longer than MPS takes to start. */
+static void on_mps_changed(void *ctx)
+{
+	wake(ctx);
+}
+
 static void on_synchronized(void *ctx)
 {
 	struct agent *a = ctx;
@@ -314,6 +320,8 @@ static int start_mps(struct agent *a, struct err *err)
 		.log_dir = a->o.mps_log_dir,
 		.run_dir = a->mps_run_dir,
 		.audit_log = true,
+		.changed = on_mps_changed,
+		.changed_ctx = a,
 		.log = a->log,
 	};
 	int r;

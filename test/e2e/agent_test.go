@@ -126,7 +126,7 @@ func (n *gpuNode) create(p *harness.Sandbox, spec harness.ContainerSpec) (*harne
 	var last error
 	err := harness.Poll(10*time.Second, 50*time.Millisecond, func() error {
 		c, last = p.Create(spec)
-		if last != nil && strings.Contains(last.Error(), "MPS is starting") {
+		if last != nil && strings.Contains(last.Error(), "MPS does not run on this node") {
 			return last
 		}
 		return nil
@@ -201,4 +201,16 @@ func (n *gpuNode) wantLimits(cgroup string, soft, hard int64, gpus ...string) {
 				hard, limits)
 		}
 	}
+}
+
+// wantNoNamespaces waits until MPS has none of containers.
+func (n *gpuNode) wantNoNamespaces() {
+	n.t.Helper()
+	must(n.t, harness.Poll(10*time.Second, 20*time.Millisecond, func() error {
+		spaces, err := n.agent.Namespaces()
+		if err == nil && len(spaces) > 0 {
+			err = fmt.Errorf("namespaces are left: %v", spaces)
+		}
+		return err
+	}))
 }

@@ -165,3 +165,21 @@ func (a *Agent) WaitLog(timeout time.Duration, words ...string) error {
 		return fmt.Errorf("no %q in:\n%s", words, a.LogTail(20))
 	})
 }
+
+// Namespaces are the containers' namespaces of MPS, by name, with their compute shares in percent ("25.00").
+func (a *Agent) Namespaces() (map[string]string, error) {
+	out, err := a.rt.Command([]string{"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps",
+		"TESSERA_FAKE_MPS=" + a.rt.file("mps-script")},
+		filepath.Join(BuildDir(), "release", "nvidia-cuda-mps-control"), "-p", "3",
+		"namespace", "list", "--server=shared", "--format=csv,noheader")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	ret := map[string]string{}
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		if f := strings.Split(line, ","); len(f) >= 5 && f[0] != "default" {
+			ret[f[0]] = f[4]
+		}
+	}
+	return ret, nil
+}

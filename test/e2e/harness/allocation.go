@@ -13,7 +13,7 @@ type Share struct {
 	Container      string
 	GPUs           []string // UUIDs
 	Request, Limit int64    // MiB
-	Mode           string   // "" is time-slicing
+	Mode           string   // "" is time-slicing; exclusive is whole GPUs, without amounts
 	Portion        string   // "" is none
 }
 
@@ -24,8 +24,12 @@ func Allocation(node string, shares ...Share) map[string]string {
 	for _, s := range shares {
 		key, letters := ContainerPrefix+s.Container, "drlm"
 		a[key+".gpus.devices"] = strings.Join(s.GPUs, ",")
-		a[key+".gpu-memory.request"] = fmt.Sprintf("%dMi", s.Request)
-		a[key+".gpu-memory.limit"] = fmt.Sprintf("%dMi", s.Limit)
+		if s.Mode == "exclusive" {
+			letters = "dm"
+		} else {
+			a[key+".gpu-memory.request"] = fmt.Sprintf("%dMi", s.Request)
+			a[key+".gpu-memory.limit"] = fmt.Sprintf("%dMi", s.Limit)
+		}
 		a[key+".gpu-compute.mode"] = s.Mode
 		if s.Mode == "" {
 			a[key+".gpu-compute.mode"] = "time-slicing"

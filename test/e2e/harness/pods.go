@@ -194,6 +194,14 @@ func (c *Created) Pids() []int {
 	return ret
 }
 
+// Root is its root folder, seen from outside, while a process runs.
+func (c *Created) Root() string {
+	if pids := c.Pids(); len(pids) > 0 {
+		return fmt.Sprintf("/proc/%d/root", pids[0])
+	}
+	return "/nonexistent"
+}
+
 // KillProcesses ends them with SIGKILL behind the runtime's back.
 func (c *Created) KillProcesses() {
 	for _, pid := range c.Pids() {

@@ -358,3 +358,12 @@ func removeCgroups(dir string) error {
 	}
 	return errors.Join(err, os.Remove(dir))
 }
+
+// Command runs argv in the namespaces and returns what it printed.
+func (r *Runtime) Command(env []string, argv ...string) (string, error) {
+	all := r.inside(argv...)
+	cmd := exec.Command(all[0], all[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -95,7 +95,7 @@ func (n *gpuNode) close() {
 	}
 	n.agent.Kill()
 	if n.t.Failed() {
-		n.t.Logf("log of the agent:\n%s\nlog of containerd:\n%s", n.agent.LogTail(40), n.rt.LogTail(10))
+		n.t.Logf("log of the agent:\n%s\nlog of containerd:\n%s", n.agent.Log(), n.rt.LogTail(10))
 	}
 }
 

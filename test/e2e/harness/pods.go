@@ -173,6 +173,9 @@ func (c *Created) Output() string {
 // Cgroup is the path of the cgroup that its processes are in, without mount; "" where there is none.
 func (c *Created) Cgroup() string {
 	dir := c.sandbox.parent + "/" + c.ID
+	if c.ID == "" {
+		return ""
+	}
 	if _, err := os.Stat(c.sandbox.rt.Cgroup(dir)); err != nil {
 		return ""
 	}
@@ -185,7 +188,11 @@ func (c *Created) Cgroup() string {
 // Pids are the host's numbers of its processes.
 func (c *Created) Pids() []int {
 	var ret []int
-	text, _ := os.ReadFile(c.sandbox.rt.Cgroup(c.Cgroup() + "/cgroup.procs"))
+	leaf := c.Cgroup()
+	if leaf == "" {
+		return nil
+	}
+	text, _ := os.ReadFile(c.sandbox.rt.Cgroup(leaf + "/cgroup.procs"))
 	for _, word := range strings.Fields(string(text)) {
 		if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
 			ret = append(ret, pid)

@@ -91,10 +91,13 @@ func (p *Process) Stop() bool {
 
 // Signal sends sig, e.g. SIGSTOP and SIGCONT to freeze the child for a while.
 func (p *Process) Signal(sig syscall.Signal) error {
-	if p.inner != 0 && !p.Exited() {
-		return syscall.Kill(p.inner, sig)
+	if p.inner == 0 || p.Exited() {
+		return p.cmd.Process.Signal(sig)
 	}
-	return p.cmd.Process.Signal(sig)
+	if sig == syscall.SIGCONT {
+		_ = p.cmd.Process.Signal(sig) // who waits for a stopped process stops too
+	}
+	return syscall.Kill(p.inner, sig)
 }
 
 // LogTail returns the last lines of the log.

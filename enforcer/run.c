@@ -50,6 +50,7 @@ struct agent {
 	struct en_publisher *publisher; /* NULL: nothing is published */
 	char mps_run_dir[EN_PATH_CAP], cgroup_mount[EN_CGROUP_CAP];
 	_Atomic bool synchronized; /* limits are to be looked after now */
+	bool unclaimed;            /* MPS namespaces may be there that are not known to a->mps */
 };
 
 static int64_t now_ms(void)
@@ -278,6 +279,15 @@ static void look(struct agent *a, bool probe)
 	publish(a, &mps, false);
 }
 
+/* Which containers there are is known now: namespaces that are none of theirs may go. */
+static void claim(struct agent *a)
+{
+	if (a->mps == NULL || !a->unclaimed || !en_plugin_claim(a->plugin))
+		return;
+	a->unclaimed = false;
+	en_mps_namespaces_claimed(a->mps);
+}
+
 /* ---- start ---- */
 
 /* Two agents would both be called by the runtime. */
@@ -460,6 +470,7 @@ static void loop(struct agent *a)
 		struct pollfd p[2] = {{.fd = a->signal_fd, .events = POLLIN},
 				      {.fd = a->wake_fd, .events = POLLIN}};
 		struct en_nri_figures nri;
+		bool synchronized;
 		int64_t now;
 
 		if (poll(p, 2, TICK_MS) > 0 && p[0].revents != 0)
@@ -473,7 +484,10 @@ static void loop(struct agent *a)
 		look(a, now >= probe_at);
 		if (now >= probe_at)
 			probe_at = now + a->o.probe_s * 1000;
-		if (atomic_exchange(&a->synchronized, false) || now >= reconcile_at) {
+		synchronized = atomic_exchange(&a->synchronized, false);
+		a->unclaimed |= synchronized;
+		claim(a);
+		if (synchronized || now >= reconcile_at) {
 			en_plugin_reconcile(a->plugin);
 			reconcile_at = now_ms() + a->o.reconcile_s * 1000;
 		}

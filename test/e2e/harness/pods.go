@@ -52,10 +52,10 @@ const (
 
 // RunPod starts a pod's sandbox.
 func (r *Runtime) RunPod(o PodOptions) (*Sandbox, error) {
-	r.pods++
+	number := r.pods.Add(1)
 	s := &Sandbox{Name: o.Name, UID: o.UID, rt: r}
 	if s.UID == "" {
-		s.UID = fmt.Sprintf("%08d-0000-4000-8000-%012d", os.Getpid(), r.pods)
+		s.UID = fmt.Sprintf("%08d-0000-4000-8000-%012d", os.Getpid(), number)
 	}
 	s.parent = r.Parent + "/pod" + s.UID
 	pid := ofPod

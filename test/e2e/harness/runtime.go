@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -30,7 +31,7 @@ type Runtime struct {
 	containerd *Process
 	client     *exec.Cmd
 	required   bool
-	pods       int
+	pods       atomic.Int64
 }
 
 // Reads its standard input for ever: bash collects orphans meanwhile, and the end of the test program ends

@@ -284,7 +284,7 @@ demo: deps ## install what is missing, build, show the extender at work
 gpu: $(addprefix $(BUILD)/release/gpu/,accept client) ## acceptance test on a real GPU; skipped without one
 	$(Q)BUILD=$(BUILD) test/gpu/accept.sh || [ $$? -eq 77 ]
 
-e2e: all ## end to end against a real control plane (needs Go)
+e2e: all $(addprefix $(BUILD)/release/,$(FAKES)) ## end to end: real control plane, real containerd (needs Go)
 	$(Q)BUILD=$(abspath $(BUILD)) test/e2e/run.sh
 
 deps: ## install the packages that are missing (Debian, Ubuntu)

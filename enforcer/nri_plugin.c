@@ -169,6 +169,7 @@ void plugin_holding(const struct plugin_node *n, const struct en_plan *plan,
 		.grant = plan->grant,
 		.by_cgroup = plan->by_cgroup,
 		.own_namespace = plan->own_namespace,
+		.percent = plan->percent,
 		.pid = c->state == EN_NRI_RUNNING || c->state == EN_NRI_PAUSED ? c->pid : 0,
 	};
 	memcpy(ret->pipe_source, plan->pipe_source, sizeof(ret->pipe_source));

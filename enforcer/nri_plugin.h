@@ -103,6 +103,11 @@ int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *r, struc
  * and after each Synchronize. */
 void en_plugin_reconcile(struct en_plugin *p);
 
+/* Makes the MPS namespaces of all containers that have one known to the agent, also of those from before it was
+ * started. For after each Synchronize, and again while it returns false: some could not be. Not while the
+ * runtime's Synchronize is answered. */
+bool en_plugin_claim(struct en_plugin *p);
+
 /* The pod as the API server has it now: where memory amounts of its allocation changed and all else is as
  * before, running containers get the new limits. Bound to this node; ERR_INVALID, ERR_CONFLICT: refused in
  * words; ERR_NOMEM. */

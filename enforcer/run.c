@@ -17,7 +17,6 @@
 
 #define FLUSH_MS 3000 /* of the last condition, at the end */
 #define TICK_MS 1000
-#define HASTE_MS 50 /* while MPS starts: containers wait for it */
 #define SAVE_MS 300000
 
 int64_t run_now_ms(void)
@@ -95,15 +94,13 @@ struct due {
 	int64_t probe, reconcile, save;
 };
 
-/* Containers wait for MPS while it starts. */
-static int tick_of(const struct agent *a)
+/* Which containers there are is known now: MPS namespaces that are none of theirs may go. */
+static void claim(struct agent *a)
 {
-	struct en_mps_status s;
-
-	if (a->mps == NULL)
-		return TICK_MS;
-	en_mps_get_status(a->mps, &s);
-	return s.state == EN_MPS_LOOKING || s.state == EN_MPS_STARTING ? HASTE_MS : TICK_MS;
+	if (a->mps == NULL || !a->unclaimed || !en_plugin_claim(a->plugin))
+		return;
+	a->unclaimed = false;
+	en_mps_namespaces_claimed(a->mps);
 }
 
 static void save(struct agent *a)
@@ -142,6 +139,8 @@ static void step(struct agent *a, struct due *due)
 		run_measure(a);
 		due->probe = now + a->o.probe_s * 1000;
 	}
+	a->unclaimed |= synchronized;
+	claim(a);
 	en_plugin_get_stats(a->plugin, &stats);
 	if (synchronized || now >= due->reconcile) {
 		reconcile(a);
@@ -172,7 +171,7 @@ static void loop(struct agent *a)
 		struct en_nri_figures nri;
 		uint64_t count;
 
-		(void)poll(p, 2, tick_of(a));
+		(void)poll(p, 2, TICK_MS);
 		if (signals_read(a))
 			return;
 		(void)!read(a->wake_fd, &count, sizeof(count));

@@ -42,6 +42,12 @@ static int start_limits(struct agent *a, struct err *err)
 	return r == 0 ? en_limits_new(&lo, &a->limits, err) : r;
 }
 
+/* Containers are not refused for longer than MPS takes to start. */
+static void on_mps_changed(void *ctx)
+{
+	run_wake(ctx);
+}
+
 static int start_mps(struct agent *a, struct err *err)
 {
 	const struct en_mps_options mo = {
@@ -50,6 +56,8 @@ static int start_mps(struct agent *a, struct err *err)
 		.log_dir = a->o.mps_log_dir,
 		.run_dir = a->mps_run_dir,
 		.audit_log = true,
+		.changed = on_mps_changed,
+		.changed_ctx = a,
 		.log = a->log,
 	};
 	int r;

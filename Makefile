@@ -51,16 +51,11 @@ FAKE_NVML_SRC := $(wildcard test/lib/fake_nvml*.c)
 FAKE_SRC := $(FAKE_NVML_SRC) $(wildcard test/lib/fake_mps*.c test/lib/fake_smi.c)
 FAKES := libnvidia-ml.so.1 nvidia-smi nvidia-cuda-mps-control nvidia-cuda-mps-server
 TEST_LIB_SRC := $(filter-out $(FAKE_SRC),$(wildcard test/lib/*.c))
-# Tests of the node agent run with AGENT=1 until it is finished.
-AGENT ?= 0
-AGENT_TESTS := $(if $(filter 1,$(AGENT)),,test/unit/test_enforcer_% test/unit/test_nri_% \
-	test/stress/stress_nri.c test/fuzz/fuzz_mux.c test/fuzz/fuzz_nri_proto.c \
-	test/fuzz/fuzz_ttrpc.c test/fuzz/fuzz_mps_output.c)
-UNIT_SRC := $(filter-out $(AGENT_TESTS),$(wildcard test/unit/*.c))
+UNIT_SRC := $(wildcard test/unit/*.c)
 GOLDEN_SRC := $(wildcard test/golden/*.c)
 MODEL_SRC := $(wildcard test/model/*.c)
-STRESS_SRC := $(filter-out $(AGENT_TESTS),$(wildcard test/stress/*.c))
-FUZZ_SRC := $(filter-out $(AGENT_TESTS),$(wildcard test/fuzz/fuzz_*.c))
+STRESS_SRC := $(wildcard test/stress/*.c)
+FUZZ_SRC := $(wildcard test/fuzz/fuzz_*.c)
 BENCH_SRC := $(wildcard bench/bench_*.c)
 BENCH_LIB_SRC := $(filter-out $(BENCH_SRC),$(wildcard bench/*.c))
 
@@ -312,9 +307,8 @@ headers: $(PROTO_HDR) ## every header compiles alone
 	$(Q)for h in $(ALL_HDR); do \
 		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
-# What is shipped (enforcer/ joins when it is finished); one stamp a file, so that -j works and only changed files are
-# looked at again.
-TIDY_SRC := $(filter-out test/% bench/% enforcer/%,$(ALL_SRC))
+# What is shipped; one stamp a file, so that -j works and only changed files are looked at again.
+TIDY_SRC := $(filter-out test/% bench/%,$(ALL_SRC))
 tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all that is shipped
 $(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy | $(PROTO_HDR)
 	$(call say,TIDY,$<)

@@ -129,8 +129,8 @@ int en_mps_clients(struct en_mps *m, struct en_mps_client *ret, size_t cap, size
 
 /* Before a container is killed: ends its clients one by one, so that none dies in the middle of a kernel,
  * which would take its neighbours along. Processes that are no clients are fine. Waits, at most limit_ms.
- * 0 when none of them is a client any more; ERR_IO otherwise: the daemon is suspect then, and recycled
- * when it is idle. */
+ * 0 when none of them is a client any more (legacy protocol: each one's end was confirmed; it stays listed
+ * until its process ends); ERR_IO otherwise: the daemon is suspect then, and recycled when it is idle. */
 int en_mps_drain(struct en_mps *m, const uint32_t *pids, size_t count, int64_t limit_ms,
 		 struct err *err);
 

@@ -330,23 +330,86 @@ static bool contains(const uint32_t *pids, size_t count, int64_t pid)
 	return false;
 }
 
-static int terminate(struct en_mps *m, const struct en_mps_client *c, bool legacy, int64_t limit_ms,
-		     struct err *err)
+/* What is listed no more is forgotten: its number may come again. */
+static void forget_ended(struct en_mps *m, const struct en_mps_client *rows, size_t count)
 {
-	char pid[PID_TEXT], command[128];
+	pthread_mutex_lock(&m->lock);
+	for (size_t i = 0; i < MPS_ENDED_MAX; i++) {
+		bool listed = false;
+
+		for (size_t k = 0; k < count && m->ended[i].pid != 0 && !listed; k++)
+			listed = rows[k].pid == m->ended[i].pid &&
+				 strtoll(rows[k].server, NULL, 10) == m->ended[i].server;
+		if (!listed)
+			m->ended[i].pid = 0;
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+static bool was_ended(struct en_mps *m, const struct en_mps_client *c)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&m->lock);
+	for (size_t i = 0; i < MPS_ENDED_MAX && !found; i++)
+		found = m->ended[i].pid == c->pid &&
+			m->ended[i].server == strtoll(c->server, NULL, 10);
+	pthread_mutex_unlock(&m->lock);
+	return found;
+}
+
+static void note_ended(struct en_mps *m, const struct en_mps_client *c)
+{
+	pthread_mutex_lock(&m->lock);
+	m->ended[m->ended_next].pid = c->pid;
+	m->ended[m->ended_next].server = strtoll(c->server, NULL, 10);
+	m->ended_next = (m->ended_next + 1) % MPS_ENDED_MAX;
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* The legacy tool's last line is a code, "0" when the client's work has ended; the client stays listed until
+ * its process does (measured, driver 580). */
+static int terminate_v2(struct en_mps *m, const struct en_mps_client *c, int64_t limit_ms,
+			struct err *err)
+{
+	char command[128];
+	struct en_exec_result out = {0};
+	size_t len;
+	int r;
+
+	if (was_ended(m, c))
+		return 0;
+	snprintf(command, sizeof(command), "terminate_client %s %" PRId64 "\n", c->server, c->pid);
+	r = mps_command_v2(m, command, limit_ms, &out, err);
+	if (r != 0)
+		return r;
+	len = strlen(out.out);
+	while (len > 0 && out.out[len - 1] == '\n')
+		out.out[--len] = '\0';
+	if (len > 0 && out.out[len - 1] == '0' && (len == 1 || out.out[len - 2] == '\n'))
+		note_ended(m, c);
+	else
+		r = err_set(err, ERR_IO, "MPS: terminate_client %" PRId64 ": \"%.*s\"", c->pid,
+			    (int)strcspn(out.out, "\n"), out.out);
+	en_exec_fini(&out);
+	return r;
+}
+
+static int terminate_v3(struct en_mps *m, const struct en_mps_client *c, int64_t limit_ms,
+			struct err *err)
+{
+	char pid[PID_TEXT];
 	const char *const args[] = {"client", "terminate", pid, NULL};
 	struct en_exec_result out = {0};
 	int r;
 
 	snprintf(pid, sizeof(pid), "%" PRId64, c->pid);
-	snprintf(command, sizeof(command), "terminate_client %s %s\n", c->server, pid);
-	r = legacy ? mps_command_v2(m, command, limit_ms, &out, err)
-		   : mps_command(m, args, limit_ms, &out, err);
+	r = mps_command(m, args, limit_ms, &out, err);
 	en_exec_fini(&out);
 	return r;
 }
 
-/* Terminates those that are clients; *ret_left is how many were. */
+/* Terminates those that are clients; *ret_left is how many are left in use. */
 static int drain_once(struct en_mps *m, const uint32_t *pids, size_t count, int64_t until_ms,
 		      bool only_look, size_t *ret_left, struct err *err)
 {
@@ -361,13 +424,19 @@ static int drain_once(struct en_mps *m, const uint32_t *pids, size_t count, int6
 		return err_set(err, ERR_NOMEM, "out of memory");
 	en_mps_get_status(m, &st);
 	r = list_clients(m, left_ms > 1 ? left_ms : 1, rows, MPS_ROWS_MAX, &total, err);
-	for (size_t i = 0; r == 0 && i < total && i < MPS_ROWS_MAX; i++) {
-		if (!contains(pids, count, rows[i].pid))
+	if (total > MPS_ROWS_MAX)
+		total = MPS_ROWS_MAX;
+	if (r == 0)
+		forget_ended(m, rows, total);
+	for (size_t i = 0; r == 0 && i < total; i++) {
+		if (!contains(pids, count, rows[i].pid) || (only_look && was_ended(m, &rows[i])))
 			continue;
 		++*ret_left;
 		left_ms = until_ms - mps_now(m);
+		left_ms = left_ms > 1 ? left_ms : 1;
 		if (!only_look)
-			r = terminate(m, &rows[i], st.legacy, left_ms > 1 ? left_ms : 1, err);
+			r = st.legacy ? terminate_v2(m, &rows[i], left_ms, err)
+				      : terminate_v3(m, &rows[i], left_ms, err);
 	}
 	free(rows);
 	return r;

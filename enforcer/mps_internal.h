@@ -11,6 +11,7 @@
 #include "enforcer/probe_exec.h"
 
 #define MPS_ROWS_MAX 1024 /* clients, namespaces */
+#define MPS_ENDED_MAX 64   /* of the legacy protocol; older ones are forgotten */
 #define MPS_SERVERS_MAX 32
 #define MPS_NS_PREFIX "ts_"
 #define MPS_ARGS_MAX 12
@@ -51,6 +52,12 @@ struct en_mps {
 	bool pending_want, want_value, pending_wedge;
 	bool sweep_now; /* a namespace was dropped */
 	bool recycle_when_idle;
+	/* Legacy clients that were terminated and whose process still lives: they stay listed, and asking
+	 * for the same a second time never returns (driver 580). Overwritten in a circle. */
+	struct {
+		int64_t pid, server; /* pid 0 = unused */
+	} ended[MPS_ENDED_MAX];
+	size_t ended_next;
 	char why[ERR_MSG_CAP];
 	pid_t status_pid;
 	int64_t servers[MPS_SERVERS_MAX]; /* their processes */

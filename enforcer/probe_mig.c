@@ -1,8 +1,9 @@
 /* MIG as the driver reports it: what may be made where, and what is there.
  *
- * With MIG on, the driver tells profiles and starts. With MIG off it tells starts only, for profile ids
- * that one knows: names and sizes come from the built-in table then. What cannot be read is left to the
- * table on the reading side, except instances: a GPU whose instances are not known gets nothing. */
+ * The driver tells profiles and starts, with MIG off too where it can (H200, driver 580: all of it). Where it
+ * then tells starts only, for profile ids that one knows, names and sizes come from the built-in table. What
+ * cannot be read is left to the table on the reading side, except instances: a GPU whose instances are not
+ * known gets nothing. */
 #include <limits.h>
 #include <string.h>
 
@@ -83,9 +84,10 @@ static void span(struct st_mig_geometry *g)
 	}
 }
 
-/* MIG is on: the driver knows it all; names are newer than the rest. */
-static int read_on(struct en_nvml *n, struct en_nvml_device *d, const struct st_mig_geometry *table,
-		   struct st_mig_geometry *ret, struct err *err)
+/* The driver knows it all; names are newer than the rest. No profiles: it does not tell. */
+static int read_told(struct en_nvml *n, struct en_nvml_device *d,
+		     const struct st_mig_geometry *table, struct st_mig_geometry *ret,
+		     struct err *err)
 {
 	for (unsigned which = 0; which < EN_NVML_PROFILE_ENUMS; which++) {
 		const struct st_mig_profile *known;
@@ -121,10 +123,10 @@ static int read_on(struct en_nvml *n, struct en_nvml_device *d, const struct st_
 	return 0;
 }
 
-/* MIG is off: the starts of the profiles that the table knows for this product. */
-static int read_off(struct en_nvml *n, struct en_nvml_device *d,
-		    const struct st_mig_geometry *table, struct st_mig_geometry *ret,
-		    struct err *err)
+/* The starts of the profiles that the table knows for this product. */
+static int read_starts_only(struct en_nvml *n, struct en_nvml_device *d,
+			    const struct st_mig_geometry *table, struct st_mig_geometry *ret,
+			    struct err *err)
 {
 	for (int i = 0; table != NULL && i < table->profile_count; i++) {
 		struct st_mig_profile p = table->profiles[i];
@@ -150,7 +152,9 @@ static int read_geometry(struct en_nvml *n, struct en_nvml_device *d, struct en_
 	struct err why = ERR_INIT;
 	int r;
 
-	r = gpu->mig_enabled ? read_on(n, d, table, g, err) : read_off(n, d, table, g, err);
+	r = read_told(n, d, table, g, err);
+	if (r == 0 && g->profile_count == 0 && !gpu->mig_enabled)
+		r = read_starts_only(n, d, table, g, err);
 	if (r < 0)
 		return r;
 	span(g);

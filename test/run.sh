@@ -61,6 +61,9 @@ run_suite() {
 	failed=$((failed + tested - good))
 	if [ "$status" -ne 0 ] || [ "$tested" -eq 0 ] || [ "$late" -gt 0 ]; then
 		cat "$log"
+		# Once more at the end, where a reader of a long log looks first.
+		grep -nE 'FAIL|crashed|Sanitizer|runtime error|Assertion|Unexpected signal' "$log" |
+			tail -n 20 | cut -c 1-300 || true
 		echo "FAILED: $1 ($variant), status $status"
 		[ "$tested" -ne "$good" ] || failed=$((failed + 1)) # the suite as a whole
 	fi

@@ -348,6 +348,8 @@ static void share(struct node *n, struct client *a, struct client *b)
 	check(r == 0, "client A is drained%s%s", r != 0 ? ": " : "", err.msg);
 	check(strcmp(tell(a, "touch"), "ok") != 0, "A does not go on: %s", a->answer);
 	check(strcmp(tell(b, "touch"), "ok") == 0, "B does: %s", b->answer);
+	r = en_mps_drain(n->mps, &pid, 1, 5000, &err);
+	check(r == 0, "to drain it again changes nothing%s%s", r != 0 ? ": " : "", err.msg);
 	end_client(a);
 	check(!is_listed(n, (pid_t)pid, &row), "A is listed no more");
 	check(strcmp(tell(b, "touch"), "ok") == 0, "B still does: %s", b->answer);

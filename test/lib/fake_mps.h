@@ -1,5 +1,5 @@
 /* An nvidia-cuda-mps-control for tests: built as build/<variant>/nvidia-cuda-mps-control, daemon and
- * front end, protocols 2 and 3 as documented and as measured on release 535, quirks included: complaints
+ * front end, protocols 2 and 3 as documented and as measured on releases 535 and 580, quirks included: complaints
  * on standard output with status 0, sockets left behind, "quit" on standard input heard by protocol 3
  * only, end of standard input ends it (protocol 3). nvidia-cuda-mps-server beside it is the same program
  * and only waits.
@@ -14,7 +14,7 @@
  *   hang WORD              requests that hold the word get no answer
  *   error_status 1         exit status of the front end where protocol 3 complains [0]
  *   ignore_quit            the daemon does not end when asked
- *   refuse terminate       clients cannot be ended, and the tool does not say so
+ *   refuse terminate       clients cannot be ended; protocol 3 does not say so
  *   wrong_cap              "namespace set" has no effect, and the tool does not say so
  *   short_rows             "namespace list" has five columns
  *   underscore             fields are spelled pipe_directory
@@ -48,6 +48,7 @@ struct fake_daemon {
 	size_t ended_count;
 	long ended[FAKE_NAMES_MAX]; /* clients that were terminated */
 	bool quit;
+	bool silent; /* this request gets no answer */
 };
 
 /* The nth line that begins with that word, after the word; NULL past the end. Valid until the next

@@ -253,6 +253,10 @@ static void answer(struct fake_daemon *d, int fd)
 	if (request[0] == '2') {
 		while ((command = strsep(&rest, "\n")) != NULL)
 			fake_v2(d, command, out, sizeof(out));
+		if (d->silent) {
+			d->silent = false;
+			return;
+		}
 	} else if (request[0] == '3' && d->v3) {
 		while (count < ARGS_MAX && (args[count] = strsep(&rest, SEPARATOR)) != NULL)
 			count++;

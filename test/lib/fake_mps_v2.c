@@ -1,4 +1,4 @@
-/* Protocol 2 of the fake control daemon, with the quirks measured on release 535. */
+/* Protocol 2 of the fake control daemon, with the quirks measured on releases 535 and 580. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static bool is_server(const char *pid)
 	return false;
 }
 
-static void clients(const struct fake_daemon *d, const char *server, char *out, size_t cap)
+static void clients(const char *server, char *out, size_t cap)
 {
 	const char *line;
 	char pid[32], of[65];
@@ -33,7 +33,7 @@ static void clients(const struct fake_daemon *d, const char *server, char *out, 
 		fake_print(out, cap, "Server %s not found\n", server);
 		return;
 	}
-	for (size_t i = 0; (line = fake_client(d, i)) != NULL; i++) {
+	for (size_t i = 0; (line = fake_script("client", i)) != NULL; i++) {
 		fake_value(line, "pid", pid, sizeof(pid));
 		fake_value(line, "server", of, sizeof(of));
 		if (strcmp(of, server) == 0)
@@ -85,6 +85,33 @@ static void get_limit(const struct fake_daemon *d, const char *device, char *out
 	}
 }
 
+/* As release 580 does: the client stays listed until its process ends, and a second call for the same client
+ * is never answered. */
+static void terminate(struct fake_daemon *d, const char *server, long pid, char *out, size_t cap)
+{
+	const char *line;
+	char text[32], of[65];
+
+	for (size_t i = 0; i < d->ended_count; i++) {
+		if (d->ended[i] == pid) {
+			d->silent = true;
+			return;
+		}
+	}
+	for (size_t i = 0; (line = fake_script("client", i)) != NULL; i++) {
+		fake_value(line, "pid", text, sizeof(text));
+		fake_value(line, "server", of, sizeof(of));
+		if (strtol(text, NULL, 10) != pid || strcmp(of, server) != 0)
+			continue;
+		if (fake_script("refuse", 0) == NULL && d->ended_count < FAKE_NAMES_MAX) {
+			d->ended[d->ended_count++] = pid;
+			fake_print(out, cap, "0\n");
+			return;
+		}
+	}
+	fake_print(out, cap, "Invalid process %ld!\n1\n", pid);
+}
+
 void fake_v2(struct fake_daemon *d, char *command, char *out, size_t cap)
 {
 	char *rest = command, *words[4] = {NULL}, *w;
@@ -104,7 +131,7 @@ void fake_v2(struct fake_daemon *d, char *command, char *out, size_t cap)
 	else if (strcmp(words[0], "get_server_status") == 0 && fake_script("protocol", 0) == NULL)
 		fake_print(out, cap, "%s\n", status != NULL ? status : "ACTIVE");
 	else if (strcmp(words[0], "get_client_list") == 0 && n == 2)
-		clients(d, words[1], out, cap);
+		clients(words[1], out, cap);
 	else if (strcmp(words[0], "get_default_active_thread_percentage") == 0)
 		set_percentage(d, "", out, cap);
 	else if (strcmp(words[0], "set_default_active_thread_percentage") == 0 && n == 2)
@@ -114,8 +141,7 @@ void fake_v2(struct fake_daemon *d, char *command, char *out, size_t cap)
 	else if (strcmp(words[0], "get_default_device_pinned_mem_limit") == 0 && n == 2)
 		get_limit(d, words[1], out, cap);
 	else if (strcmp(words[0], "terminate_client") == 0 && n == 3) {
-		if (fake_script("refuse", 0) == NULL && d->ended_count < FAKE_NAMES_MAX)
-			d->ended[d->ended_count++] = strtol(words[2], NULL, 10);
+		terminate(d, words[1], strtol(words[2], NULL, 10), out, cap);
 	} else if (strcmp(words[0], "ps") == 0)
 		fake_print(out, cap, "Server not found\n");
 	else

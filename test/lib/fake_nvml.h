@@ -12,6 +12,7 @@
  *   process gpu=0 pid=4711 kind=compute|graphics|mps mem=512
  *   sample gpu=0 pid=4711 sm=50 time=1000
  *   profile gpu=0 which=2 id=9 name=MIG_3g.40gb slices=3 max=2 mem=40320 size=4 starts=0,4
+ *   profiles_need_mig                           with MIG off, the driver tells starts only
  *   instance gpu=0 profile=9 id=1 start=4 size=4 uuid=MIG-a
  *   xid gpu=0 code=79                           each is reported once a process; gpu=-1: no GPU named
  *   fail call=nvmlDeviceGetUUID code=15 gpu=0   gpu left out: for all

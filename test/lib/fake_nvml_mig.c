@@ -48,7 +48,7 @@ static const struct line *profile_line(int gpu, const char *key, unsigned v)
 
 static int give_profile(int gpu, unsigned which, const struct line **ret)
 {
-	if (!mig_on(gpu))
+	if (!mig_on(gpu) && find("profiles_need_mig", -2, 0) != NULL)
 		return NV_NOT_SUPPORTED;
 	if (which > 17)
 		return NV_INVALID_ARGUMENT;

@@ -248,6 +248,8 @@ Test(enforcer_mps_clients, drain_in_time)
 	cr_assert_not_null(strstr(err.msg, "no answer"), "%s", err.msg);
 }
 
+/* As measured on driver 580: the client stays listed until its process ends, and to ask a second time would
+ * wait for ever. */
 Test(enforcer_mps_clients, legacy_drain)
 {
 	struct en_mps_options o = options();
@@ -263,8 +265,31 @@ Test(enforcer_mps_clients, legacy_drain)
 	ready();
 	cr_assert_eq(en_mps_drain(mps, pids, 1, 5000, &err), 0, "%s", err.msg);
 	cr_assert_eq(en_mps_clients(mps, rows, 4, &count, &err), 0, "%s", err.msg);
-	cr_assert_eq(count, 1);
-	cr_assert_eq(rows[0].pid, 102);
+	cr_assert_eq(count, 2);
+	cr_assert_eq(en_mps_drain(mps, pids, 1, 5000, &err), 0, "%s", err.msg);
+	cr_assert_eq(status().drain_failures, 0);
+	/* Gone; then another process has its number. */
+	hardware_mps(&hw, "protocol 2\nlegacy_server 4711\n");
+	cr_assert_eq(en_mps_drain(mps, pids, 1, 5000, &err), 0, "%s", err.msg);
+	hardware_mps(&hw, "protocol 2\nlegacy_server 4711\nrefuse terminate\n"
+			  "client pid=101 server=4711\n");
+	cr_assert_eq(en_mps_drain(mps, pids, 1, 300, &err), ERR_IO, "it is asked for again");
+}
+
+Test(enforcer_mps_clients, legacy_drain_fails)
+{
+	struct en_mps_options o = options();
+	const uint32_t pids[] = {101};
+	struct err err = ERR_INIT;
+
+	hardware_mps(&hw, "protocol 2\nlegacy_server 4711\nrefuse terminate\n"
+			  "client pid=101 server=4711\n");
+	o.legacy = true;
+	make(&o);
+	ready();
+	cr_assert_eq(en_mps_drain(mps, pids, 1, 5000, &err), ERR_IO);
+	cr_assert_not_null(strstr(err.msg, "Invalid process 101!"), "%s", err.msg);
+	cr_assert(status().recycle_when_idle);
 }
 
 /* A client whose process is gone and that is still listed: the mark of a wedge while all reports health. */

@@ -281,7 +281,8 @@ Test(enforcer_nvml, mig)
 	cr_assert_str_eq(p.name, "3g.40gb", "without the word MIG");
 	cr_assert_eq(en_nvml_profile(nvml, device(0), 5, &p, NULL), EN_NVML_UNSUPPORTED);
 	cr_assert_eq(en_nvml_profile(nvml, device(0), 31, &p, NULL), EN_NVML_UNSUPPORTED);
-	cr_assert_eq(en_nvml_profile(nvml, device(1), 2, &p, NULL), EN_NVML_UNSUPPORTED);
+	cr_assert_eq(en_nvml_profile(nvml, device(1), 2, &p, NULL), 0, "also with MIG off");
+	cr_assert_eq(en_nvml_profile(nvml, device(2), 2, &p, NULL), EN_NVML_UNSUPPORTED);
 	/* Starts are told with MIG on and off. */
 	for (unsigned i = 0; i < 2; i++) {
 		cr_assert_eq(en_nvml_placements(nvml, device(i), 14, at, 8, &count, NULL), 0);

@@ -377,27 +377,59 @@ Test(enforcer_probe, case_44_mig_changes)
 	cr_assert_eq(st_mig_profile_find(&g->geometry, "1g.10gb"), -1);
 }
 
-/* With MIG off the driver still tells the starts: names and sizes come from the table. */
-Test(enforcer_probe, mig_off)
+/* A driver that tells only the starts with MIG off: names and sizes come from the table. */
+Test(enforcer_probe, mig_off_starts_only)
 {
 	const struct en_probe_gpu *g = &probe->gpus[0];
 	int p;
 
-	hardware_nvml(&hw, "driver 580.1\n" HARDWARE_GPU(0, "mig=off") HARDWARE_A100_MIG(0));
+	hardware_nvml(&hw, "driver 580.1\nprofiles_need_mig\n" HARDWARE_GPU(0, "mig=off")
+				   HARDWARE_A100_MIG(0));
 	run();
 	cr_assert(g->has_geometry);
 	p = st_mig_profile_find(&g->geometry, "2g.20gb");
 	cr_assert_eq(g->geometry.profiles[p].start_count, 3);
 	cr_assert_gt(g->geometry.profiles[p].mem_mib, 0);
 	/* A product nobody knows: nothing is made up. */
-	hardware_nvml(
-		&hw,
-		"driver 580.1\ngpu uuid=GPU-5 name=NVIDIA_X900 mem=81920 mig=off\n" HARDWARE_A100_MIG(
-			0));
+	hardware_nvml(&hw,
+		      "driver 580.1\nprofiles_need_mig\n"
+		      "gpu uuid=GPU-5 name=NVIDIA_X900 mem=81920 mig=off\n" HARDWARE_A100_MIG(0));
 	run();
 	cr_assert_not(g->has_geometry);
 	cr_assert_eq(probe->gpu_count, 2, "the one before is missing");
 	cr_assert(g->healthy);
+}
+
+/* Measured on an H200 with driver 580.159.04: with MIG off it tells all of it, and its sizes are not those
+ * that instances had elsewhere. The node's own report wins. */
+Test(enforcer_probe, mig_off_h200)
+{
+	const struct en_probe_gpu *g = &probe->gpus[0];
+	int p;
+
+	hardware_nvml(&hw,
+		      "driver 580.159.04\n"
+		      "gpu uuid=GPU-0 name=NVIDIA_H200 mem=143771 mig=off\n"
+		      "profile which=0 id=19 name=MIG_1g.18gb slices=1 max=7 mem=16384 size=1 "
+		      "starts=0,1,2,3,4,5,6\n"
+		      "profile which=9 id=15 name=MIG_1g.35gb slices=1 max=4 mem=33280 size=2 "
+		      "starts=0,2,4,6\n"
+		      "profile which=1 id=14 name=MIG_2g.35gb slices=2 max=3 mem=33280 size=2 "
+		      "starts=0,2,4\n"
+		      "profile which=2 id=9 name=MIG_3g.71gb slices=3 max=2 mem=71424 size=4 "
+		      "starts=0,4\n"
+		      "profile which=4 id=0 name=MIG_7g.141gb slices=7 max=1 mem=143360 size=8 "
+		      "starts=0\n");
+	run();
+	cr_assert(g->mig_capable && !g->mig_enabled && g->has_geometry);
+	cr_assert_eq(g->geometry.profile_count, 5);
+	cr_assert_eq(g->geometry.units_total, 8);
+	cr_assert_eq(g->geometry.compute_total, 7);
+	p = st_mig_profile_find(&g->geometry, "3g.71gb");
+	cr_assert_eq(g->geometry.profiles[p].mem_mib, 71424);
+	cr_assert_eq(g->geometry.profiles[p].starts[1], 4);
+	p = st_mig_profile_find(&g->geometry, "1g.35gb");
+	cr_assert_eq(g->geometry.profiles[p].units, 2);
 }
 
 Test(enforcer_probe, mig_instances_cannot_be_read)

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cjson/cJSON.h>
 
@@ -60,6 +61,15 @@ static bool wanted(const struct en_pods *p, const char *key)
 {
 	return strncmp(key, "tessera.dev/", 12) == 0 || strncmp(key, "gpu-", 4) == 0 ||
 	       strncmp(key, p->prefix, strlen(p->prefix)) == 0;
+}
+
+/* "2026-11-29T22:00:00Z", as the API server writes it; 0: not of that form. */
+static int64_t time_read(const char *text)
+{
+	struct tm tm = {0};
+	const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+
+	return end != NULL && *end == '\0' ? (int64_t)timegm(&tm) : 0;
 }
 
 /* The workload: the controller of the pod, and of a ReplicaSet the Deployment that its name tells. */
@@ -128,6 +138,7 @@ static struct row *row_new(const struct en_pods *p, const struct en_pod *from)
 	kv = (struct st_kv *)(void *)r->block;
 	at = r->block + count * sizeof(struct st_kv);
 	r->pod.allocated = from->allocated;
+	r->pod.delete_s = from->delete_s;
 	r->pod.spec = (struct st_pod_spec){.uid = put(&at, s->uid),
 					   .ns = put(&at, s->ns),
 					   .name = put(&at, s->name),
@@ -217,6 +228,7 @@ static int take_pod(struct en_pods *p, const cJSON *obj, struct err *err)
 	mirror = st_pod_annotation(&pod.spec, MIRROR_KEY);
 	pod.runtime_uid = mirror != NULL ? mirror : pod.spec.uid;
 	pod.allocated = st_pod_annotation(&pod.spec, ALLOCATION_KEY) != NULL;
+	pod.delete_s = time_read(text_of(ku_json_get(obj, "metadata"), "deletionTimestamp"));
 	find_owner(obj, p->arena, &pod);
 	r = row_new(p, &pod);
 	return r != NULL && row_put(p, r)
@@ -396,6 +408,19 @@ int en_pods_get(struct en_pods *p, const char *uid, struct en_pod **ret, struct 
 void en_pod_free(struct en_pod *pod)
 {
 	row_free((struct row *)(void *)pod);
+}
+
+int64_t en_pods_next_deletion(struct en_pods *p)
+{
+	int64_t ret = 0;
+
+	pthread_mutex_lock(&p->lock);
+	for (const struct row *r = p->rows; r != NULL; r = r->hh.next) {
+		if (r->pod.allocated && r->pod.delete_s != 0 && (ret == 0 || r->pod.delete_s < ret))
+			ret = r->pod.delete_s;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return ret;
 }
 
 bool en_pods_is_ours(struct en_pods *p, const char *ns, const char *name)

@@ -152,6 +152,7 @@ static void step(struct agent *a, struct due *due)
 	}
 	if (atomic_exchange(&a->pods_changed, false) || stats.given != a->given_seen)
 		run_pods_apply(a);
+	run_drain_due(a);
 	run_stop_due(a);
 	if (now >= due->save) {
 		save(a);

@@ -32,6 +32,8 @@
 #define RUN_STOPS_MAX 64
 #define RUN_SUSPECTS_MAX 64
 #define RUN_SAID_MAX 64
+#define RUN_DRAINED_MAX 128
+#define RUN_DRAIN_AHEAD_S 2 /* before a pod's grace ends */
 
 /* A container that is to be stopped. */
 struct run_stop {
@@ -75,6 +77,9 @@ struct agent {
 	bool check_again;     /* what the doctor found is out of date */
 	size_t suspect_count; /* pods that the API server did not know a round ago */
 	char suspects[RUN_SUSPECTS_MAX][64];
+	char drained[RUN_DRAINED_MAX]
+		    [129]; /* containers that were, before their pod's grace ended */
+	size_t drained_next;
 	uint64_t said[RUN_SAID_MAX]; /* hashes of refusals that were reported */
 	size_t said_next;
 	struct en_probe *spare; /* the next probe is written there */
@@ -112,10 +117,13 @@ bool run_is_ours(void *ctx, uint32_t pid);
 bool run_is_our_pod(void *ctx, const char *ns, const char *pod);
 void run_node_event(struct agent *a, enum ku_event_type type, const char *reason, const char *text);
 void run_stop_due(struct agent *a);
+/* Ends the container's MPS clients, where it has any; waits a little. */
+void run_drain(struct agent *a, const struct en_holding *h);
 
 /* run_pods.c: allocations as they are now, to the plugin; rows of pods that are gone */
 void run_pods_apply(struct agent *a);
 void run_pods_sweep(struct agent *a);
+void run_drain_due(struct agent *a);
 void run_upgrade_look(struct agent *a);
 
 /* run_http.c: pages from the agent's state. */

@@ -66,15 +66,20 @@ static size_t drain(struct agent *a, const char *id, const char *cgroup, uint32_
 	return count;
 }
 
-static void stopping(void *ctx, const struct en_holding *h)
+void run_drain(struct agent *a, const struct en_holding *h)
 {
-	struct agent *a = ctx;
 	char cgroup[EN_CGROUP_CAP];
 	uint32_t pids[PIDS_MAX];
 
 	if (a->mps != NULL && h->grant.kind == ST_KIND_SHARE && h->cgroup[0] != '\0' &&
 	    en_cgroup_join(a->cgroup_mount, h->cgroup, cgroup, NULL) == 0)
 		(void)drain(a, h->id, cgroup, pids);
+}
+
+/* Of use where a runtime tells before it kills. */
+static void stopping(void *ctx, const struct en_holding *h)
+{
+	run_drain(ctx, h);
 }
 
 /* ---- whose is it? ---- */

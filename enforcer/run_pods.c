@@ -204,6 +204,48 @@ void run_pods_sweep(struct agent *a)
 	free(u.at);
 }
 
+/* ---- before the kill ---- */
+
+struct drain {
+	struct agent *a;
+	int64_t until_s;
+};
+
+static void drain_one(void *ctx, const struct en_holding *h)
+{
+	const struct drain *d = ctx;
+	struct agent *a = d->a;
+	struct en_pod *pod = NULL;
+	size_t i = 0;
+
+	if (h->stopped || h->pid == 0 || h->pipe_source[0] == '\0')
+		return;
+	while (i < RUN_DRAINED_MAX && strcmp(a->drained[i], h->id) != 0)
+		i++;
+	if (i < RUN_DRAINED_MAX || en_pods_get(a->pods, h->pod_uid, &pod, NULL) != 0)
+		return;
+	if (pod != NULL && pod->delete_s != 0 && pod->delete_s <= d->until_s) {
+		snprintf(a->drained[a->drained_next++ % RUN_DRAINED_MAX], sizeof(a->drained[0]),
+			 "%s", h->id);
+		run_drain(a, h);
+	}
+	en_pod_free(pod);
+}
+
+/* The runtime tells of a stop when the process has been killed already, too late for MPS. The API server
+ * tells when a pod's grace ends: what still runs shortly before is drained. */
+void run_drain_due(struct agent *a)
+{
+	struct drain d = {a, run_wall_s() + RUN_DRAIN_AHEAD_S};
+	int64_t first;
+
+	if (a->pods == NULL || a->mps == NULL)
+		return;
+	first = en_pods_next_deletion(a->pods);
+	if (first != 0 && first <= d.until_s)
+		en_plugin_each(a->plugin, drain_one, &d);
+}
+
 /* ---- the driver is about to be exchanged ---- */
 
 /* Placement stops as soon as the operator has chosen the node. The driver is let go of when the module is

@@ -46,6 +46,9 @@ struct en_agent_ops {
 	void (*stopping)(void *ctx, const struct en_holding *h);
 	/* For an event on the pod, a metric, or stopping the container. */
 	void (*report)(void *ctx, const struct en_report *r);
+	/* Its first process is h->pid, and its limits are in force: en_plugin_exited() is wanted when it has
+	 * ended. Called again for what was told before. */
+	void (*running)(void *ctx, const struct en_holding *h);
 	void *ctx;
 };
 
@@ -86,6 +89,9 @@ void en_plugin_undo(struct en_plugin *p, const char *container_id);
 /* Sets the limits that a hook asks for; where the allocation was changed since, those. ERR_INVALID: not this
  * container's, as far as is known; ERR_CONFLICT: limits cannot be set here; errors of the limits. */
 int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *r, struct err *err);
+
+/* The container's first process has ended, and its cgroup goes soon. Unknown ids are fine. */
+void en_plugin_exited(struct en_plugin *p, const char *container_id);
 
 /* Looks after all running containers: limits that are not in force are set and reported. For every minute,
  * and after each Synchronize. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "enforcer/exits.h"
 #include "enforcer/hook_server.h"
 #include "enforcer/inventory.h"
 #include "enforcer/inventory_publish.h"
@@ -46,6 +47,7 @@ struct agent {
 	struct en_plugin *plugin;
 	struct en_nri *nri;
 	struct en_hook_server *hooks;
+	struct en_exits *exits;
 	struct ku_client *client;
 	struct en_publisher *publisher; /* NULL: nothing is published */
 	char mps_run_dir[EN_PATH_CAP], cgroup_mount[EN_CGROUP_CAP];
@@ -123,6 +125,26 @@ static void stopping(void *ctx, const struct en_holding *h)
 	count = pids_of(cgroup, pids);
 	if (count > 0 && en_mps_drain(a->mps, pids, count, DRAIN_MS, &err) != 0)
 		log_event(a->log, LOG_LEVEL_WARN, "mps-drain", "id=%s reason=%s", h->id,
+			  log_quote(err.msg, quoted, sizeof(quoted)));
+}
+
+/* Told by the runtime, too, but maybe when the cgroup is gone. */
+static void on_exit_of(void *ctx, const char *id)
+{
+	en_plugin_exited(((struct agent *)ctx)->plugin, id);
+}
+
+static void running(void *ctx, const struct en_holding *h)
+{
+	const struct agent *a = ctx;
+	char quoted[ERR_MSG_CAP];
+	struct err err = ERR_INIT;
+	int rc = en_exits_watch(a->exits, h->id, h->pid, &err);
+
+	if (rc == ERR_NOT_FOUND)
+		en_plugin_exited(a->plugin, h->id);
+	else if (rc != 0)
+		log_event(a->log, LOG_LEVEL_WARN, "exit-watch", "id=%s reason=%s", h->id,
 			  log_quote(err.msg, quoted, sizeof(quoted)));
 }
 
@@ -349,6 +371,7 @@ static int start_plugin(struct agent *a, struct err *err)
 		.namespace_make = namespace_make,
 		.namespace_drop = namespace_drop,
 		.stopping = stopping,
+		.running = running,
 		.ctx = a,
 	};
 	const struct en_plugin_options po = {
@@ -441,6 +464,8 @@ static int start(struct agent *a, struct err *err)
 	if (r == 0)
 		r = start_plugin(a, err);
 	if (r == 0)
+		r = en_exits_new(on_exit_of, a, &a->exits, err);
+	if (r == 0)
 		r = en_prober_new(&po, &a->prober, err);
 	if (r == 0)
 		r = start_publisher(a, err);
@@ -506,6 +531,7 @@ static void end(struct agent *a)
 	}
 	en_nri_stop(a->nri);
 	en_hook_server_stop(a->hooks);
+	en_exits_free(a->exits);
 	en_publisher_free(a->publisher);
 	ku_client_free(a->client);
 	en_prober_free(a->prober);

@@ -58,6 +58,9 @@ struct en_agent_ops {
 	int (*instances_make)(void *ctx, const struct en_holding *h, struct err *err);
 	/* That container is gone: its instances may go, too. */
 	void (*instances_drop)(void *ctx, const struct en_holding *h);
+	/* Its first process is h->pid, and its limits are in force: en_plugin_exited() is wanted when it has
+	 * ended. Called again for what was told before. */
+	void (*running)(void *ctx, const struct en_holding *h);
 	void *ctx;
 };
 
@@ -98,6 +101,9 @@ void en_plugin_undo(struct en_plugin *p, const char *container_id);
 /* Sets the limits that a hook asks for; where the allocation was changed since, those. ERR_INVALID: not this
  * container's, as far as is known; ERR_CONFLICT: limits cannot be set here; errors of the limits. */
 int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *r, struct err *err);
+
+/* The container's first process has ended, and its cgroup goes soon. Unknown ids are fine. */
+void en_plugin_exited(struct en_plugin *p, const char *container_id);
 
 /* Looks after all running containers: limits that are not in force are set and reported. For every minute,
  * and after each Synchronize. */

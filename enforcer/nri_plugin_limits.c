@@ -87,6 +87,12 @@ static struct en_holding *row_copy(struct en_plugin *p, const char *id, bool *re
 	return copy;
 }
 
+static void running(const struct en_plugin *p, const struct en_holding *h)
+{
+	if (p->agent.running != NULL)
+		p->agent.running(p->agent.ctx, h);
+}
+
 /* ---- StartContainer ---- */
 
 /* A container that we have no row of: made while we were away, or not ours. */
@@ -143,6 +149,7 @@ static int start_limited(struct en_plugin *p, struct en_holding *h, struct err *
 	if (rc != 0)
 		return rc;
 	row_update(p, h);
+	running(p, h);
 	if (repaired && p->o.apply.hook_path != NULL)
 		plugin_report_holding(p, EN_REPORT_REPAIRED, h,
 				      "the hook had not set the memory limits");
@@ -199,6 +206,16 @@ static void soften(struct en_plugin *p, const struct en_holding *h)
 		return;
 	for (int i = 0; i < h->grant.count; i++) /* a cgroup that is gone is none to care for */
 		(void)ops->set(ops->ctx, cgroup, h->gpus[i], 0, h->grant.limit_mib, NULL);
+}
+
+void en_plugin_exited(struct en_plugin *p, const char *container_id)
+{
+	bool found;
+	struct en_holding *h = row_copy(p, container_id, &found);
+
+	if (h != NULL)
+		soften(p, h);
+	en_holding_free(h);
 }
 
 void plugin_stop(struct en_plugin *p, const struct en_nri_request *r)
@@ -272,6 +289,7 @@ int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *request,
 	struct en_limit_request r = *request;
 	char cgroup[EN_CGROUP_CAP];
 	struct en_holding *h;
+	bool found;
 	int rc;
 
 	if (p->o.limits == NULL)
@@ -286,7 +304,13 @@ int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *request,
 	pthread_mutex_unlock(&p->lock);
 	if (rc == 0)
 		rc = en_cgroup_join(p->mount, r.cgroup, cgroup, err);
-	return rc == 0 ? en_limits_set_all(p->o.limits, cgroup, &r, true, err) : rc;
+	if (rc == 0)
+		rc = en_limits_set_all(p->o.limits, cgroup, &r, true, err);
+	if (rc == 0 && (h = row_copy(p, r.id, &found)) != NULL) {
+		running(p, h);
+		en_holding_free(h);
+	}
+	return rc;
 }
 
 /* ---- whose process is it? ---- */
@@ -321,8 +345,10 @@ static void reconcile_one(struct en_plugin *p, struct en_holding *h)
 	if (h->stopped || h->pid == 0 || !h->by_cgroup)
 		return;
 	rc = plugin_limits_ensure(p, h, &repaired, &err);
-	if (rc == 0)
+	if (rc == 0) {
 		row_update(p, h);
+		running(p, h);
+	}
 	if (rc == 0 && repaired)
 		plugin_report_holding(p, EN_REPORT_REPAIRED, h,
 				      "its memory limits were not in force");

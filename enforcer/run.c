@@ -193,6 +193,7 @@ static void end(struct agent *a)
 	}
 	en_nri_stop(a->nri);
 	en_hook_server_stop(a->hooks);
+	en_exits_free(a->exits);
 	en_publisher_free(a->publisher);
 	en_pods_stop(a->pods);
 	ku_events_free(a->events);

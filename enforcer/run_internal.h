@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "enforcer/doctor.h"
+#include "enforcer/exits.h"
 #include "enforcer/hook_server.h"
 #include "enforcer/http.h"
 #include "enforcer/inventory.h"
@@ -51,6 +52,7 @@ struct agent {
 	struct en_plugin *plugin;
 	struct en_nri *nri;
 	struct en_hook_server *hooks;
+	struct en_exits *exits;
 	struct ku_client *client;       /* NULL: without an API server */
 	struct ku_events *events;       /* likewise */
 	struct en_pods *pods;           /* likewise */
@@ -113,6 +115,7 @@ bool run_wants_mps(const struct en_probe *p);
 
 /* run_ops.c: what the plugin tells and wants; events; containers that are stopped */
 struct en_agent_ops run_agent_ops(struct agent *a);
+void run_on_exit(void *ctx, const char *id);
 bool run_is_ours(void *ctx, uint32_t pid);
 bool run_is_our_pod(void *ctx, const char *ns, const char *pod);
 void run_node_event(struct agent *a, enum ku_event_type type, const char *reason, const char *text);

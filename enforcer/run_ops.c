@@ -82,6 +82,28 @@ static void stopping(void *ctx, const struct en_holding *h)
 	run_drain(ctx, h);
 }
 
+/* ---- ends ---- */
+
+/* Told by the runtime, too, but maybe when the cgroup is gone. */
+void run_on_exit(void *ctx, const char *id)
+{
+	en_plugin_exited(((struct agent *)ctx)->plugin, id);
+}
+
+static void running(void *ctx, const struct en_holding *h)
+{
+	const struct agent *a = ctx;
+	char quoted[ERR_MSG_CAP];
+	struct err err = ERR_INIT;
+	int rc = en_exits_watch(a->exits, h->id, h->pid, &err);
+
+	if (rc == ERR_NOT_FOUND)
+		en_plugin_exited(a->plugin, h->id);
+	else if (rc != 0)
+		log_event(a->log, LOG_LEVEL_WARN, "exit-watch", "id=%s reason=%s", h->id,
+			  log_quote(err.msg, quoted, sizeof(quoted)));
+}
+
 /* ---- whose is it? ---- */
 
 /* Until the runtime has told what runs here, a pod's process is taken for one of ours: the inventory would
@@ -215,6 +237,7 @@ struct en_agent_ops run_agent_ops(struct agent *a)
 		.namespace_drop = namespace_drop,
 		.stopping = stopping,
 		.report = report,
+		.running = running,
 		.allocation = a->o.static_file[0] != '\0' ? allocation : NULL,
 		.ctx = a,
 	};

@@ -96,6 +96,11 @@ static int start_plugin(struct agent *a, struct err *err)
 	return en_plugin_new(&po, &a->plugin, err);
 }
 
+static int start_exits(struct agent *a, struct err *err)
+{
+	return en_exits_new(run_on_exit, a, &a->exits, err);
+}
+
 static int start_measuring(struct agent *a, struct err *err)
 {
 	const struct en_measure_options mo = {
@@ -270,8 +275,8 @@ int run_start(struct agent *a, struct err *err)
 					    .kubelet_socket = run_given(a->o.kubelet_socket),
 					    .is_our_pod = run_is_our_pod};
 	int (*const steps[])(struct agent * a, struct err * err) = {
-		start_memory, take_lock,    run_static_load, start_limits,
-		start_mps,    start_plugin, start_measuring, start_api,
+		start_memory, take_lock,   run_static_load, start_limits, start_mps,
+		start_plugin, start_exits, start_measuring, start_api,
 	};
 	int r = 0;
 

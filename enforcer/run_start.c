@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "enforcer/run_internal.h"
+
+#define HOOK_MAX ((size_t)32 << 20)
 
 /* Two agents would both be called by the runtime. */
 static int take_lock(struct agent *a, struct err *err)
@@ -253,6 +256,57 @@ static int on_hook(void *ctx, const struct en_limit_request *r, struct err *err)
 	return en_plugin_limit(((struct agent *)ctx)->plugin, r, err);
 }
 
+/* ---- the hook on the host ---- */
+
+static bool same_file(const char *path, const char *data, size_t len)
+{
+	char *text = NULL;
+	size_t have = 0;
+	bool same = access(path, X_OK) == 0 && file_read(path, HOOK_MAX, &text, &have, NULL) == 0 &&
+		    have == len && memcmp(text, data, len) == 0;
+
+	free(text);
+	return same;
+}
+
+/* A container may be starting: the file is there as a whole at every moment. */
+static int write_hook(const char *path, const char *data, size_t len, struct err *err)
+{
+	char tmp[EN_PATH_CAP + 8];
+	int fd;
+	bool ok;
+
+	snprintf(tmp, sizeof(tmp), "%s.new", path);
+	(void)unlink(tmp);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+	ok = fd >= 0 && file_write_all(fd, data, len) == 0 && fchmod(fd, 0755) == 0 &&
+	     fsync(fd) == 0;
+	if (fd >= 0)
+		ok = close(fd) == 0 && ok;
+	if (ok && rename(tmp, path) == 0)
+		return 0;
+	err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+	(void)unlink(tmp);
+	return ERR_IO;
+}
+
+static int install_hook(struct agent *a, struct err *err)
+{
+	char *data = NULL;
+	size_t len = 0;
+	int r = 0;
+
+	if (a->o.hook_source[0] == '\0' || a->o.hook_path[0] == '\0')
+		return 0;
+	if (strlen(a->o.hook_path) >= EN_PATH_CAP)
+		return err_set(err, ERR_INVALID, "--hook-path: the path is too long");
+	r = file_read(a->o.hook_source, HOOK_MAX, &data, &len, err);
+	if (r == 0 && !same_file(a->o.hook_path, data, len))
+		r = write_hook(a->o.hook_path, data, len, err);
+	free(data);
+	return r;
+}
+
 /* ---- all of it ---- */
 
 static int start_memory(struct agent *a, struct err *err)
@@ -275,8 +329,8 @@ int run_start(struct agent *a, struct err *err)
 					    .kubelet_socket = run_given(a->o.kubelet_socket),
 					    .is_our_pod = run_is_our_pod};
 	int (*const steps[])(struct agent * a, struct err * err) = {
-		start_memory, take_lock,   run_static_load, start_limits, start_mps,
-		start_plugin, start_exits, start_measuring, start_api,
+		start_memory, take_lock,    install_hook, run_static_load, start_limits,
+		start_mps,    start_plugin, start_exits,  start_measuring, start_api,
 	};
 	int r = 0;
 

@@ -178,7 +178,9 @@ void run_publish(struct agent *a, bool ending)
 		.stopping = ending,
 		.driver_upgrade = a->upgrading,
 		.nri_ready = nri.synchronized,
-		.nri_why = nri.why,
+		.nri_why = nri.why[0] != '\0'
+				   ? nri.why
+				   : "the container runtime has not told yet what runs here",
 		.mps_wanted = run_wants_mps(a->probe),
 		.mps_ready = mps.usable,
 		.mps_v3 = !mps.legacy,

@@ -24,8 +24,11 @@ func newGPUCluster(t *testing.T) *gpuCluster {
 	bare := harness.NewNode(nodeName, 0, 0)
 	w := newWorld(t, setup{nodes: []*harness.Node{bare}})
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, harness.WriteKubeconfig(kubeconfig, w.cp.Base, w.cp.CAFile, harness.AdminToken, ""))
-	return &gpuCluster{w, newGPUNode(t, true, "--publish=yes", "--kubeconfig="+kubeconfig), t}
+	token, err := w.cp.AgentToken(nodeName)
+	must(t, err)
+	must(t, harness.WriteKubeconfig(kubeconfig, w.cp.Base, w.cp.CAFile, token, ""))
+	return &gpuCluster{w, newGPUNode(t, true, "--publish=yes", "--kubeconfig="+kubeconfig,
+		"--no-gate=host-pid"), t}
 }
 
 // waitNode waits until cond holds for the node.
@@ -93,38 +96,46 @@ func TestAgentCluster(t *testing.T) {
 	}
 	c.node.wantStart(running, spec, 8192, 8192, gpu)
 
-	t.Run("LimitRaisedLive", func(t *testing.T) { c.raise(first, running, gpu) })
-	t.Run("ConditionGates", func(t *testing.T) {
-		c.node.agent.Stop()
-		c.waitReady("False")
-		c.make(sharePod("gated", 1024))
-		if r := waitRefused(t, c.cp, "gated"); !strings.Contains(r.Message, "TesseraReady") {
-			t.Errorf("the scheduler says: %s", r.Message)
+	c.raise(first, running, gpu)
+	c.gate()
+	c.fail()
+	if len(running.Pids()) != 1 {
+		t.Error("what runs was ended")
+	}
+	c.verify()
+	c.overdo(first, gpu)
+}
+
+// gate: without the agent the node's condition keeps new pods away.
+func (c *gpuCluster) gate() {
+	c.node.agent.Stop()
+	c.waitReady("Unknown")
+	c.make(sharePod("gated", 1024))
+	if r := waitRefused(c.t, c.cp, "gated"); !strings.Contains(r.Message, "TesseraReady") {
+		c.t.Errorf("the scheduler says: %s", r.Message)
+	}
+	must(c.t, c.node.agent.Restart())
+	c.waitReady("True")
+	c.waitWoken(c.t, "gated")
+}
+
+// fail lets one GPU and then the other fall off the bus: no pod is placed there any more.
+func (c *gpuCluster) fail() {
+	must(c.t, c.node.hw.Set("xid gpu=0 code=79"))
+	c.waitHealth(false, true)
+	for i := range 2 {
+		name := fmt.Sprintf("avoids-%d", i)
+		c.make(sharePod(name, 20480))
+		grants, err := harness.Grants(c.waitWoken(c.t, name))
+		must(c.t, err)
+		if devices := grants["main"].Devices; devices[0] != "GPU-b" {
+			c.t.Errorf("%s is on %v", name, devices)
 		}
-		must(t, c.node.agent.Restart())
-		c.waitReady("True")
-		c.waitWoken(t, "gated")
-	})
-	t.Run("UnhealthyGPU", func(t *testing.T) {
-		must(t, c.node.hw.Set("xid gpu=0 code=79"))
-		c.waitHealth(false, true)
-		for i := range 2 {
-			name := fmt.Sprintf("avoids-%d", i)
-			c.make(sharePod(name, 20480))
-			grants, err := harness.Grants(c.waitWoken(t, name))
-			must(t, err)
-			if grants["main"].Devices[0] != "GPU-b" {
-				t.Errorf("%s is on %v", name, grants["main"].Devices)
-			}
-		}
-		must(t, c.node.hw.Set("xid gpu=0 code=79", "xid gpu=1 code=79"))
-		c.waitHealth(false, false)
-		c.make(sharePod("nowhere", 1024))
-		waitRefused(t, c.cp, "nowhere")
-		if len(running.Pids()) != 1 {
-			t.Error("what runs was ended")
-		}
-	})
+	}
+	must(c.t, c.node.hw.Set("xid gpu=0 code=79", "xid gpu=1 code=79"))
+	c.waitHealth(false, false)
+	c.make(sharePod("nowhere", 1024))
+	waitRefused(c.t, c.cp, "nowhere")
 }
 
 // raise gives a running pod a higher limit: the annotation is changed, and the driver is told.
@@ -159,7 +170,10 @@ func (c *gpuCluster) raise(p *harness.Pod, running *harness.Created, gpu string)
 		}
 		return err
 	}))
-	// More than the GPU has is refused in words, and changes nothing.
+}
+
+// overdo asks for more than the GPU has: that is refused in words, and changes nothing.
+func (c *gpuCluster) overdo(p *harness.Pod, gpu string) {
 	before, err := c.node.hw.Log()
 	must(c.t, err)
 	must(c.t, c.cp.Admin.Merge(harness.PodPath(p), map[string]any{
@@ -171,6 +185,4 @@ func (c *gpuCluster) raise(p *harness.Pod, running *harness.Created, gpu string)
 	if len(after) != len(before) {
 		c.t.Errorf("limits were set: %v", after[len(before):])
 	}
-	must(c.t, c.cp.Admin.Merge(harness.PodPath(p), map[string]any{
-		"metadata": map[string]any{"annotations": higher}}))
 }

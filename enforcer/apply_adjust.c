@@ -267,14 +267,14 @@ static bool is_in(const char *path, const char *folder)
 	return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
-/* Is it the folder, in it, or above it? /var/run is /run. */
-static bool shows(const char *source, const char *folder)
+/* Is it that place, in it, or above it? /var/run is /run. */
+static bool shows(const char *source, const char *place)
 {
 	static const char var[] = "/var";
 
 	if (is_in(source, "/var/run"))
 		source += sizeof(var) - 1;
-	return strcmp(source, "/") == 0 || is_in(source, folder) || is_in(folder, source);
+	return strcmp(source, "/") == 0 || is_in(source, place) || is_in(place, source);
 }
 
 /* Mounts of the user's that would give more than the allocation: other GPUs, or the sockets of another

@@ -158,8 +158,8 @@ struct en_adjust {
 	int hook_timeout_s;
 };
 
-/* seen->env may hold anything. ret is empty after an error and for LEAVE and REFUSE. ERR_NOMEM,
- * ERR_CONFLICT: a MIG instance of the grant is not there. */
+/* seen may hold anything. ret is empty after an error and for LEAVE and REFUSE. ERR_NOMEM, ERR_CONFLICT: a MIG
+ * instance of the grant is not there, or a mount that is seen would give more than the plan. */
 int en_adjust_make(const struct en_node *node, const struct en_plan *plan,
 		   const struct en_container_seen *seen, const struct en_apply_options *opt,
 		   struct en_adjust *ret, struct err *err);

@@ -255,6 +255,51 @@ static int put_share(const struct maker *x)
 	return r;
 }
 
+/* ---- ways around it ---- */
+
+/* NVIDIA's container toolkit can be set up to read wishes for GPUs from mounts with these targets. */
+#define WISHES "/var/run/nvidia-container-devices"
+
+static bool is_in(const char *path, const char *folder)
+{
+	size_t len = strlen(folder);
+
+	return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+/* Is it that place, in it, or above it? /var/run is /run. */
+static bool shows(const char *source, const char *place)
+{
+	static const char var[] = "/var";
+
+	if (is_in(source, "/var/run"))
+		source += sizeof(var) - 1;
+	return strcmp(source, "/") == 0 || is_in(source, place) || is_in(place, source);
+}
+
+/* Mounts of the user's that would give more than the allocation: other GPUs, or the sockets of another
+ * container's MPS namespace. One in the place of ours gives way to it. */
+static int check_mounts(const struct maker *x)
+{
+	const struct en_plan *p = x->plan;
+	bool ours = p->verdict == EN_GIVE && p->grant.kind == ST_KIND_SHARE;
+
+	for (size_t i = 0; i < x->seen->mount_count; i++) {
+		const struct en_mount_seen *m = &x->seen->mounts[i];
+		const char *why = NULL;
+
+		if (is_in(m->target, WISHES))
+			why = "which asks for GPUs past the allocation";
+		else if (shows(m->source, apply_pipe_root(x->opt)) &&
+			 !(ours && strcmp(m->target, p->pipe_target) == 0))
+			why = "which holds the sockets of MPS";
+		if (why != NULL)
+			return err_set(x->err, ERR_CONFLICT, "a volume mounts %.100s at %.100s, %s",
+				       m->source, m->target, why);
+	}
+	return 0;
+}
+
 int en_adjust_make(const struct en_node *node, const struct en_plan *plan,
 		   const struct en_container_seen *seen, const struct en_apply_options *opt,
 		   struct en_adjust *ret, struct err *err)
@@ -264,12 +309,13 @@ int en_adjust_make(const struct en_node *node, const struct en_plan *plan,
 	int r = 0;
 
 	*ret = a;
-	if (plan->verdict == EN_HIDE)
-		r = put_env(&x, VISIBLE, "void");
-	else if (plan->verdict == EN_GIVE)
-		r = put_devices(&x);
-	else
+	if (plan->verdict != EN_HIDE && plan->verdict != EN_GIVE)
 		return 0;
+	r = check_mounts(&x);
+	if (r == 0 && plan->verdict == EN_HIDE)
+		r = put_env(&x, VISIBLE, "void");
+	else if (r == 0)
+		r = put_devices(&x);
 	if (r == 0 && plan->verdict == EN_GIVE && plan->grant.kind == ST_KIND_SHARE)
 		r = put_share(&x);
 	else if (r == 0)

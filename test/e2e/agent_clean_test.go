@@ -232,7 +232,10 @@ func (s *storm) killer(rng *rand.Rand, kills int64) {
 // Containers come and go while the agent is killed at random: none runs unlimited, and nothing is left.
 // E2E_STORM is the number of containers; the agent is killed once for 20 of them.
 func TestAgentStorm(t *testing.T) {
-	want := int64(200)
+	want := int64(1000)
+	if testing.Short() {
+		want = 200
+	}
 	if text := os.Getenv("E2E_STORM"); text != "" {
 		var err error
 		want, err = strconv.ParseInt(text, 10, 64)

@@ -89,21 +89,7 @@ func TestAgentDown(t *testing.T) {
 // counts it, and limits its memory.
 func TestAgentAway(t *testing.T) {
 	n := newGPUNode(t, false)
-	p := n.pod("slipped", share(2048, 4096, "GPU-a"))
-	n.agent.Kill()
-	spec := n.main("main")
-	var c *harness.Created
-	must(t, harness.Poll(10*time.Second, 20*time.Millisecond, func() (err error) {
-		c, err = p.Create(spec) // refused while the runtime has not noticed
-		return err
-	}))
-	must(t, c.Start())
-	if have, ok := variables(told(t, c))["NVIDIA_VISIBLE_DEVICES"]; ok {
-		t.Fatalf("without the agent it has NVIDIA_VISIBLE_DEVICES=%q", have)
-	}
-	must(t, n.agent.Restart())
-	n.waitAgent()
-	must(t, n.agent.WaitLog(10*time.Second, "event=slipped", "default/slipped"))
+	c := n.slip("slipped")
 	must(t, harness.Poll(10*time.Second, 20*time.Millisecond, func() error {
 		limits, err := n.hw.Limits()
 		if l := limits["GPU-a "+n.rt.Mount+c.Cgroup()]; err == nil && l.Hard != 4096*mib {

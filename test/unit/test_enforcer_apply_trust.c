@@ -363,6 +363,58 @@ Test(enforcer_apply, containers_are_compared_by_value)
 	ef_pod_fini(&p);
 }
 
+/* A volume must not bring what the allocation does not. */
+Test(enforcer_apply, volumes_are_no_way_around)
+{
+	static const struct {
+		struct en_mount_seen mount;
+		const char *why; /* NULL: fine */
+	} rows[] = {
+		{{"/dev/null", "/var/run/nvidia-container-devices/GPU-1"}, "asks for GPUs"},
+		{{"/run/nvidia-mps", "/mnt"}, "sockets of MPS"},
+		{{"/run/nvidia-mps/shared/ts_other", "/tmp/mps"}, "sockets of MPS"},
+		{{"/var/run/nvidia-mps/shared", "/tmp/mps"}, "sockets of MPS"},
+		{{"/run", "/host/run"}, "sockets of MPS"},
+		{{"/var/run", "/host/run"}, "sockets of MPS"},
+		{{"/", "/host"}, "sockets of MPS"},
+		{{"/run/nvidia-mps-other", "/mnt"}, NULL},
+		{{"/var/run/secrets", "/var/run/secrets"}, NULL},
+		{{"/data", "/run/nvidia-mps/x"}, NULL},
+		{{"/elsewhere", "/run/nvidia-mps"}, NULL}, /* replaced by ours */
+		{{"/run/nvidia-mps", "/run/nvidia-mps"}, NULL},
+	};
+	struct st_decision d = {.grant_count = 0};
+	struct en_apply_options opt = {.hook_path = NULL};
+	struct en_plan give, hide;
+	struct ef_node n;
+	struct ef_pod p;
+
+	ef_node_init(&n, "n", 1, 10000);
+	ef_pod_init(&p, "u");
+	ef_share(&d, "main", ST_MODE_TIME_SLICING, 0, 1000, 2000);
+	ef_pod_allocate(&p, &n, &d, NULL);
+	cr_assert_eq(en_plan_make(&n.node, &p.spec, "main", &opt, &give, NULL), 0);
+	cr_assert_eq(give.verdict, EN_GIVE, "%s", give.why);
+	cr_assert_eq(en_plan_make(&n.node, &p.spec, "proxy", &opt, &hide, NULL), 0);
+	cr_assert_eq(hide.verdict, EN_HIDE, "%s", hide.why);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct en_container_seen seen = {
+			.name = "main", .mount_count = 1, .mounts = &rows[i].mount};
+		struct err err = ERR_INIT;
+		struct en_adjust a;
+		int r = en_adjust_make(&n.node, &give, &seen, &opt, &a, &err);
+
+		en_adjust_fini(&a);
+		cr_expect_eq(r, rows[i].why != NULL ? ERR_CONFLICT : 0, "%zu: %s", i, err.msg);
+		cr_expect(rows[i].why == NULL || strstr(err.msg, rows[i].why) != NULL, "%zu: %s", i,
+			  err.msg);
+		r = en_adjust_make(&n.node, &hide, &seen, &opt, &a, &err);
+		en_adjust_fini(&a);
+		cr_expect(rows[i].why == NULL || r == ERR_CONFLICT, "%zu: hidden", i);
+	}
+	ef_pod_fini(&p);
+}
+
 Test(enforcer_apply, merged_adjustments)
 {
 	struct st_kv env[] = {{"-NVIDIA_VISIBLE_DEVICES", ""},

@@ -278,6 +278,7 @@ Test(nri_plugin, start_of_a_container_made_while_we_were_away)
 	/* Another container of the pod must see no GPU. */
 	c.id = "decaf";
 	c.name = "other";
+	c.mounts[0].target = NULL;
 	expect_refused(&w, "StartContainer", &p, &c, "NVIDIA_VISIBLE_DEVICES is \"" GPU(0));
 	c.env[0] = "NVIDIA_VISIBLE_DEVICES=void";
 	expect_ok(&w, "StartContainer", &p, &c);

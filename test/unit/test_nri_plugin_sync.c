@@ -47,6 +47,7 @@ Test(nri_plugin, synchronize_rebuilds_what_is_known)
 	pods[2] = pod_of(&none);
 	list[0] = running("a1", "a", "main", good_env, process_put(&w, "/k/a1"));
 	list[1] = running("a2", "a", "proxy", "NVIDIA_VISIBLE_DEVICES=all", 0);
+	list[1].mounts[0].target = NULL;
 	list[2] = running("c1", "c", "main", "NVIDIA_VISIBLE_DEVICES=all", 0);
 	list[3] = running("b0", "b", "main", "x=y", 0);
 	list[3].state = EN_NRI_STOPPED;

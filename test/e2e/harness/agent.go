@@ -107,6 +107,44 @@ type Agent struct {
 	log int64 // where in the log this one's part begins
 }
 
+// AgentToken installs what deploy/ allows the node agent, and makes a token as the agent of that node has it:
+// for a pod of its service account there.
+func (c *ControlPlane) AgentToken(node string) (string, error) {
+	for _, file := range []string{"enforcer.yaml", "enforcer-rbac.yaml", "enforcer-policy.yaml"} {
+		list, err := Manifests(file)
+		if err != nil {
+			return "", err
+		}
+		for _, m := range list {
+			if m.Kind == "DaemonSet" {
+				continue // the test runs the agent
+			}
+			if err := c.Admin.Create(m, false); err != nil && Code(err) != 409 {
+				return "", err
+			}
+		}
+	}
+	const namespace = "/api/v1/namespaces/kube-system"
+	var pod Pod
+	err := c.Admin.Post(namespace+"/pods", map[string]any{
+		"metadata": map[string]any{"generateName": "tessera-enforcer-"},
+		"spec": map[string]any{"nodeName": node, "serviceAccountName": "tessera-enforcer",
+			"containers": []Container{NewContainer("enforcer")}},
+	}, &pod)
+	if err != nil {
+		return "", err
+	}
+	var ret struct {
+		Status struct {
+			Token string `json:"token"`
+		} `json:"status"`
+	}
+	err = c.Admin.Post(namespace+"/serviceaccounts/tessera-enforcer/token", map[string]any{
+		"spec": map[string]any{"expirationSeconds": 3600, "boundObjectRef": map[string]any{"kind": "Pod",
+			"apiVersion": "v1", "name": pod.Metadata.Name, "uid": pod.Metadata.UID}}}, &ret)
+	return ret.Status.Token, err
+}
+
 // AgentBinary is the program under test.
 func AgentBinary() string { return filepath.Join(BuildDir(), "tessera-enforcer") }
 
@@ -117,7 +155,7 @@ func (r *Runtime) StartAgent(hw *Hardware, node string, args ...string) (*Agent,
 		"--hook-path=" + filepath.Join(BuildDir(), "tessera-hook"),
 		"--nvml=" + filepath.Join(fakes, "libnvidia-ml.so.1"),
 		"--mps-control=" + filepath.Join(fakes, "nvidia-cuda-mps-control"),
-		"--mps-log-dir=" + r.file("mps-log"),
+		"--mps-log-dir=" + r.file("mps-log"), "--state-dir=" + r.file("state"), "--listen=",
 		"--nvidia-smi=" + filepath.Join(fakes, "nvidia-smi"), "--probe-seconds=1", "--log-level=debug"},
 		args...)
 	a := &Agent{rt: r, hw: hw, arg: argv}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,8 @@ type Sandbox struct {
 	rt            *Runtime
 	config        map[string]any
 	parent        string
+	made          []*Created // and not removed
+	pid           int        // mode of its containers' PID namespaces
 }
 
 // Created is a container in it.
@@ -46,8 +49,9 @@ type PodOptions struct {
 }
 
 const (
-	ofPod  = 0 // CRI's NamespaceMode
-	ofNode = 2
+	ofPod       = 0 // CRI's NamespaceMode
+	ofContainer = 1
+	ofNode      = 2
 )
 
 // RunPod starts a pod's sandbox.
@@ -59,8 +63,9 @@ func (r *Runtime) RunPod(o PodOptions) (*Sandbox, error) {
 	}
 	s.parent = r.Parent + "/pod" + s.UID
 	pid := ofPod
+	s.pid = ofContainer
 	if o.HostPID {
-		pid = ofNode
+		pid, s.pid = ofNode, ofNode
 	}
 	annotations := map[string]string{"kubernetes.io/config.source": "api"}
 	maps.Copy(annotations, o.Annotations)
@@ -110,10 +115,13 @@ func (s *Sandbox) Create(spec ContainerSpec) (*Created, error) {
 				"io.kubernetes.pod.uid": s.UID},
 			"linux": map[string]any{"security_context": map[string]any{
 				"privileged":        spec.Privileged,
-				"namespace_options": map[string]any{"network": ofNode, "pid": 1}}},
+				"namespace_options": map[string]any{"network": ofNode, "pid": s.pid}}},
 		},
 	}, &ret)
 	c.ID = ret.ID
+	if err == nil {
+		s.made = append(s.made, c)
+	}
 	return c, err
 }
 
@@ -223,13 +231,22 @@ func (c *Created) Stop() error {
 
 // Remove removes it.
 func (c *Created) Remove() error {
-	return c.sandbox.rt.Call("RemoveContainer", map[string]any{"container_id": c.ID}, nil)
+	err := c.sandbox.rt.Call("RemoveContainer", map[string]any{"container_id": c.ID}, nil)
+	if err == nil {
+		c.sandbox.made = slices.DeleteFunc(c.sandbox.made, func(o *Created) bool { return o == c })
+	}
+	return err
 }
 
-// Remove stops and removes the pod with all in it, its cgroup too, as a kubelet does.
+// Remove stops and removes the pod with all in it, its cgroup too, as a kubelet does: containers first.
+// RemovePodSandbox removes them as well, but locks up in containerd 2.3.4 when a plugin of NRI connects
+// meanwhile: it takes a lock for reading a second time, with a writer waiting in between.
 func (s *Sandbox) Remove() error {
 	id := map[string]any{"pod_sandbox_id": s.ID}
 	err := s.rt.Call("StopPodSandbox", id, nil)
+	for err == nil && len(s.made) > 0 {
+		err = s.made[0].Remove()
+	}
 	if err == nil {
 		err = s.rt.Call("RemovePodSandbox", id, nil)
 	}

@@ -368,3 +368,18 @@ func (r *Runtime) Command(env []string, argv ...string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
+
+// InnerPid is a process's number in the namespaces.
+func (r *Runtime) InnerPid(pid int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	f := strings.Fields(line)
+	if len(f) < 2 {
+		return 0, fmt.Errorf("process %d is in no other PID namespace", pid)
+	}
+	return strconv.Atoi(f[1])
+}

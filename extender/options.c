@@ -241,6 +241,11 @@ static int parse_arg(int argc, char *const *argv, int *i, struct ex_options *o, 
 		len = strcspn(arg + 2, "=");
 		r = row_find(arg + 2, len);
 	}
+	if (r == NULL && arg[0] != '-')
+		return err_set(err, ERR_INVALID,
+			       "\"%s\" is no option, and no option before it takes a value; "
+			       "switches are --NAME or --NAME=no; see --help",
+			       arg);
 	if (r == NULL)
 		return err_set(err, ERR_INVALID, "%s: no such option; see --help", arg);
 	value = arg[2 + len] == '=' ? arg + 3 + len : NULL;

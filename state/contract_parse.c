@@ -22,8 +22,11 @@ static int parse_bytes(struct parse *p, const char *key, const char *value, int3
 	if (mib > INT32_MAX)
 		return contract_bad(p, ERR_RANGE, key, value, "is more than any GPU has");
 	if (mib <= 1 && quantity_parse(value, QUANTITY_ONE, &bytes, NULL) == 0 && bytes < 1048576)
-		return contract_bad(p, ERR_RANGE, key, value, "is %lld bytes, less than 1Mi",
-				    (long long)bytes);
+		return contract_bad(p, ERR_RANGE, key, value, "is %lld byte%s, less than 1Mi%s",
+				    (long long)bytes, bytes == 1 ? "" : "s",
+				    bytes > 0 && value[strspn(value, "0123456789")] == '\0'
+					    ? "; write \"Mi\" behind it if MiB are meant"
+					    : "");
 	*ret_mib = (int32_t)mib;
 	return 0;
 }

@@ -11,7 +11,7 @@
 #include "enforcer/probe_exec.h"
 
 #define MPS_ROWS_MAX 1024 /* clients, namespaces */
-#define MPS_ENDED_MAX 64   /* of the legacy protocol; older ones are forgotten */
+#define MPS_ENDED_MAX 64  /* of the legacy protocol; older ones are forgotten */
 #define MPS_SERVERS_MAX 32
 #define MPS_NS_PREFIX "ts_"
 #define MPS_ARGS_MAX 12

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/quantity.h"
 #include "test/lib/extender_fixture.h"
 
 #define MANY 256
@@ -50,11 +51,12 @@ static bool answered(int fd)
 
 static int connect_to(const char *url)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET,
-				.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-				.sin_port = htons((uint16_t)atoi(strrchr(url, ':') + 1))};
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int64_t port = 0;
 
+	cr_assert_eq(integer_parse(strrchr(url, ':') + 1, 1, UINT16_MAX, &port, NULL), 0);
+	a.sin_port = htons((uint16_t)port);
 	cr_assert_eq(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	return fd;
 }

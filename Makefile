@@ -30,7 +30,7 @@ VARIANTS := release debug asan tsan fuzz cov
 
 # ---- sources: what is in the folder is built -------------------------------------------------
 # The core decides and does no I/O; what does I/O in base/ is in its own archive, "shell".
-SHELL_SRC := $(wildcard base/log.c base/file.c)
+SHELL_SRC := $(wildcard base/log.c base/file.c base/listen.c)
 CORE_SRC := $(filter-out $(SHELL_SRC),$(wildcard $(addsuffix /*.c,\
 	base state fragmentation binpack policy)))
 KUBE_SRC := $(wildcard kube/*.c)
@@ -284,7 +284,7 @@ demo: deps ## install what is missing, build, show the extender at work
 gpu: $(addprefix $(BUILD)/release/gpu/,accept client) ## acceptance test on a real GPU; skipped without one
 	$(Q)BUILD=$(BUILD) test/gpu/accept.sh || [ $$? -eq 77 ]
 
-e2e: all ## end to end against a real control plane (needs Go)
+e2e: all $(addprefix $(BUILD)/release/,$(FAKES)) ## end to end: real control plane, real containerd (needs Go)
 	$(Q)BUILD=$(abspath $(BUILD)) test/e2e/run.sh
 
 deps: ## install the packages that are missing (Debian, Ubuntu)

@@ -10,6 +10,11 @@ packages=(
 	clang clang-format clang-tidy
 )
 
+# For the end-to-end tests of the node agent. Where another package brings the command, that one stays:
+# Docker's containerd.io has its own runc, and busybox-static takes the place of busybox.
+command -v runc >/dev/null || packages+=(runc)
+command -v busybox >/dev/null || packages+=(busybox-static)
+
 installed() {
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
 }

@@ -20,6 +20,7 @@ struct en_holding {
 	char gpus[ST_GPUS_MAX][EN_UUID_CAP];
 	bool by_cgroup;                     /* limits belong on its cgroup */
 	bool own_namespace;                 /* has an MPS namespace under its id */
+	int percent;                        /* its share of compute; 0 = none */
 	char pipe_source[EN_PATH_CAP];      /* what was mounted as pipe directory; "" = nothing */
 	uint32_t pid;                       /* 0 = not started yet */
 	char cgroup[EN_HOLDING_CGROUP_CAP]; /* its own, below the mount; "" = not known */

@@ -45,6 +45,15 @@ const char *doctor_path(const struct en_doctor_env *env, const char *path,
 	return buf;
 }
 
+const char *doctor_cgroup(const struct en_doctor_env *env, const char *path,
+			  char buf[DOCTOR_PATH_CAP])
+{
+	bool given = env->cgroup_mount != NULL && env->cgroup_mount[0] != '\0';
+
+	snprintf(buf, DOCTOR_PATH_CAP, "%s%s", given ? env->cgroup_mount : "/sys/fs/cgroup", path);
+	return buf;
+}
+
 char *doctor_read(const struct en_doctor_env *env, const char *path)
 {
 	char buf[DOCTOR_PATH_CAP], *text = NULL;
@@ -208,7 +217,7 @@ int en_doctor_json(const struct en_doctor_report *r, struct buf *out, struct err
 /* ---- the command ---- */
 
 struct command {
-	bool json, verbose;
+	bool json, verbose, help;
 	const char *root, *pipe_dir, *log_dir, *run_dir, *nri, *kubelet, *library, *control, *smi;
 };
 
@@ -225,6 +234,7 @@ static int parse(int argc, char *const *argv, struct command *ret)
 	static const struct option longs[] = {
 		{"json", no_argument, NULL, 'j'},
 		{"verbose", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
 		{"root", required_argument, NULL, 'r'},
 		{"mps-pipe-dir", required_argument, NULL, 'p'},
 		{"mps-log-dir", required_argument, NULL, 'l'},
@@ -244,11 +254,13 @@ static int parse(int argc, char *const *argv, struct command *ret)
 
 	optind = 0; /* from the start, also when called again */
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) >= 0) {
+	while ((c = getopt_long(argc, argv, "h", longs, NULL)) >= 0) {
 		if (c == 'j')
 			ret->json = true;
 		else if (c == 'v')
 			ret->verbose = true;
+		else if (c == 'h')
+			ret->help = true;
 		else if (c == '?')
 			return 2;
 		else
@@ -379,7 +391,7 @@ int en_doctor_main(int argc, char *const *argv, int out_fd)
 	struct err err = ERR_INIT;
 	int r = parse(argc, argv, &c);
 
-	if (r != 0) {
+	if (r != 0 || c.help) {
 		(void)file_write_all(out_fd, usage, sizeof(usage) - 1);
 		return r;
 	}

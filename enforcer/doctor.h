@@ -45,7 +45,9 @@ struct en_doctor_env {
 	const char *smi;                    /* nvidia-smi, likewise */
 	const char *pipe_dir, *log_dir, *run_dir; /* of MPS, without the root */
 	const char *nri_socket;                   /* "/var/run/nri/nri.sock" */
-	const char *kubelet_socket; /* "/var/lib/kubelet/pod-resources/kubelet.sock" */
+	const char
+		*kubelet_socket;  /* "/var/lib/kubelet/pod-resources/kubelet.sock"; "": not asked */
+	const char *cgroup_mount; /* of cgroup v2, without the root; NULL or "": "/sys/fs/cgroup" */
 	size_t container_count;
 	const struct en_doctor_container *containers;
 };

@@ -27,6 +27,9 @@ enum en_check_result doctor_say(char text[EN_FINDING_CAP], enum en_check_result 
 /* "<root><path>"; the buffer is the caller's. */
 const char *doctor_path(const struct en_doctor_env *env, const char *path,
 			char buf[DOCTOR_PATH_CAP]);
+/* A path below the mount of cgroup v2, without the root. */
+const char *doctor_cgroup(const struct en_doctor_env *env, const char *path,
+			  char buf[DOCTOR_PATH_CAP]);
 /* A file's text, to be freed; NULL: cannot be read. */
 char *doctor_read(const struct en_doctor_env *env, const char *path);
 /* Does the list of words (separated by white space) hold this one? */

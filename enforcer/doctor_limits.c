@@ -136,7 +136,7 @@ static const struct en_probe_gpu *find_gpu(const struct en_doctor_env *env, cons
 static enum en_check_result way(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
 	const struct en_probe_gpu *gpu = NULL;
-	char path[DOCTOR_PATH_CAP];
+	char path[DOCTOR_PATH_CAP], mount[DOCTOR_PATH_CAP];
 	struct err err = ERR_INIT;
 
 	for (size_t i = 0; i < env->probe->gpu_count && gpu == NULL; i++) {
@@ -146,7 +146,8 @@ static enum en_check_result way(const struct en_doctor_env *env, char text[EN_FI
 	if (gpu == NULL || env->limits == NULL ||
 	    (env->probe->features & EN_FEATURE_MEMORY_LIMITS) == 0)
 		return doctor_say(text, EN_CHECK_SKIP, "no GPU whose memory could be limited");
-	if (env->limits->get(env->limits->ctx, doctor_path(env, CGROUP_ROOT, path), gpu->uuid, NULL,
+	if (env->limits->get(env->limits->ctx,
+			     doctor_path(env, doctor_cgroup(env, "", mount), path), gpu->uuid, NULL,
 			     NULL, NULL, &err) != 0)
 		return doctor_say(text, EN_CHECK_FAIL, "%.250s", err.msg);
 	return doctor_say(text, EN_CHECK_OK, "limits can be read");
@@ -218,7 +219,8 @@ static enum en_check_result leaf(const struct en_doctor_env *env, char text[EN_F
 /* dmem must be handed down from the root to the container's parent. */
 static enum en_check_result chain(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
-	char *controllers = doctor_read(env, CGROUP_ROOT "/cgroup.controllers");
+	char mount[DOCTOR_PATH_CAP];
+	char *controllers = doctor_read(env, doctor_cgroup(env, "/cgroup.controllers", mount));
 	bool dmem = controllers != NULL && doctor_has_word(controllers, "dmem");
 	enum en_check_result r;
 
@@ -229,7 +231,7 @@ static enum en_check_result chain(const struct en_doctor_env *env, char text[EN_
 		return r;
 	for (size_t i = 0; i < env->container_count; i++) {
 		const struct en_doctor_container *c = &env->containers[i];
-		size_t start = strlen(env->root) + strlen(CGROUP_ROOT);
+		size_t start = strlen(env->root) + strlen(doctor_cgroup(env, "", mount));
 
 		for (size_t at = start; at < strlen(c->cgroup); at++) {
 			char path[700], *control = NULL;

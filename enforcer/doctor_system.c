@@ -18,7 +18,8 @@
 
 static bool is_v2(const struct en_doctor_env *env)
 {
-	char *controllers = doctor_read(env, "/sys/fs/cgroup/cgroup.controllers");
+	char path[DOCTOR_PATH_CAP];
+	char *controllers = doctor_read(env, doctor_cgroup(env, "/cgroup.controllers", path));
 	bool v2 = controllers != NULL;
 
 	free(controllers);
@@ -37,7 +38,8 @@ static enum en_check_result cgroup_v2(const struct en_doctor_env *env, char text
 
 static enum en_check_result cgroup_dmem(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
-	char *controllers = doctor_read(env, "/sys/fs/cgroup/cgroup.controllers");
+	char path[DOCTOR_PATH_CAP];
+	char *controllers = doctor_read(env, doctor_cgroup(env, "/cgroup.controllers", path));
 	enum en_check_result r;
 
 	if (controllers == NULL)
@@ -54,7 +56,8 @@ static enum en_check_result cgroup_dmem(const struct en_doctor_env *env, char te
 /* Each GPU without MIG has its line in dmem.capacity. */
 static enum en_check_result dmem_gpus(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
-	char *capacity = doctor_read(env, "/sys/fs/cgroup/dmem.capacity");
+	char path[DOCTOR_PATH_CAP];
+	char *capacity = doctor_read(env, doctor_cgroup(env, "/dmem.capacity", path));
 	enum en_check_result r = EN_CHECK_OK;
 
 	if (capacity == NULL)
@@ -170,6 +173,8 @@ static enum en_check_result nri_socket(const struct en_doctor_env *env, char tex
 static enum en_check_result kubelet_socket(const struct en_doctor_env *env,
 					   char text[EN_FINDING_CAP])
 {
+	if (env->kubelet_socket[0] == '\0')
+		return doctor_say(text, EN_CHECK_SKIP, "not asked");
 	if (is_socket(env, env->kubelet_socket))
 		return doctor_say(text, EN_CHECK_OK, "%s is there", env->kubelet_socket);
 	return doctor_say(text, EN_CHECK_WARN,

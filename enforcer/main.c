@@ -3,12 +3,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/version.h"
 #include "enforcer/doctor.h"
 #include "enforcer/hook.h"
 #include "enforcer/limits.h"
 #include "enforcer/run.h"
-
-#define VERSION "0.1.0"
+#include "enforcer/uninstall.h"
 
 struct command {
 	const char *name, *summary;
@@ -39,6 +39,7 @@ static const struct command commands[] = {
 	{"hook", "OCI createRuntime hook: sets a container's memory limits before it starts",
 	 cmd_hook},
 	{"doctor", "checks the sharing layer and the hardware of this node", cmd_doctor},
+	{"uninstall", "takes from the node what the agent brought", en_uninstall_main},
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -46,7 +47,7 @@ static int usage(FILE *to, int status)
 {
 	fprintf(to, "usage: tessera-enforcer COMMAND [option...]\n\n");
 	for (size_t i = 0; i < COMMANDS; i++)
-		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to,
 		"\n  --help, --version; `tessera-enforcer run --help` lists the agent's options\n");
 	return status;
@@ -59,7 +60,7 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return usage(stdout, 0);
 	if (strcmp(argv[1], "--version") == 0) {
-		printf("tessera-enforcer %s\n", VERSION);
+		printf("tessera-enforcer %s\n", TESSERA_VERSION);
 		return 0;
 	}
 	for (size_t i = 0; i < COMMANDS; i++) {

@@ -264,7 +264,7 @@ static bool perform(struct en_mps *m, enum en_mps_action action, enum en_mps_eve
 		return false;
 	case EN_MPS_DO_READY:
 		m->next_sweep_ms = mps_now(m) + SWEEP_MS;
-		m->orphans_from_ms = mps_now(m) + m->o.orphan_ms;
+		m->orphans_from_ms = mps_now(m) + (m->claimed ? 0 : m->o.orphan_ms);
 		m->ghost_looks = 0;
 		if (!m->running_legacy)
 			mps_ns_reconcile(m);
@@ -300,6 +300,8 @@ static void feed(struct en_mps *m, enum en_mps_event ev)
 		m->status_pid = m->pid;
 		pthread_cond_broadcast(&m->changed);
 		pthread_mutex_unlock(&m->lock);
+		if (before != after && m->o.changed != NULL)
+			m->o.changed(m->o.changed_ctx);
 		if (!more)
 			return;
 	}

@@ -44,6 +44,10 @@ struct en_mps_options {       /* strings are copied; NULL: the value in brackets
 				  * the daemon became ready; 0: 300,000 */
 	clock_ms_fn now;          /* monotonic milliseconds; NULL: the real clock */
 	void *now_ctx;
+	/* The state changed: en_mps_get_status() says otherwise now. On the thread that steps, without a
+	 * lock. May be NULL. */
+	void (*changed)(void *ctx);
+	void *changed_ctx;
 	struct log *log; /* may be NULL */
 };
 
@@ -111,6 +115,9 @@ int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percen
 			  char ret_dir[EN_PATH_CAP], struct err *err);
 /* It is removed when it has no clients any more. Unknown ids are fine. Waits for nothing. */
 void en_mps_namespace_drop(struct en_mps *m, const char *container_id);
+/* Every container of the node that has one was named by en_mps_namespace_make(), in this life of ours: others
+ * with our prefix need not be waited for. */
+void en_mps_namespaces_claimed(struct en_mps *m);
 /* The name for a container: "ts_", 16 characters of its id, 20 hex digits. */
 void en_mps_namespace_name(const char *container_id, char ret[EN_MPS_NAME_CAP]);
 

@@ -39,6 +39,7 @@ struct en_mps {
 	bool is_child; /* else found, not started, by us */
 	int64_t next_sweep_ms;
 	int64_t orphans_from_ms; /* from then on namespaces without an owner are removed */
+	bool claimed; /* whoever has one was named since we live: none is an orphan by mistake */
 	uint64_t running_digest; /* of the configuration it was started with */
 	int ghost_looks;         /* looks in a row that found ghosts */
 

@@ -279,6 +279,16 @@ void en_mps_namespace_drop(struct en_mps *m, const char *container_id)
 		mps_wake(m);
 }
 
+void en_mps_namespaces_claimed(struct en_mps *m)
+{
+	pthread_mutex_lock(&m->lock);
+	m->claimed = true;
+	m->orphans_from_ms = mps_now(m);
+	m->sweep_now = true;
+	pthread_mutex_unlock(&m->lock);
+	mps_wake(m);
+}
+
 /* ---- keeping both sides equal; the stepping thread ---- */
 
 /* One entry that was not made in this life of the daemon; false: none is left. */

@@ -17,120 +17,6 @@ const char *en_report_name(enum en_report_kind k)
 	return names[k];
 }
 
-/* ---- the node ---- */
-
-static void node_free(struct plugin_node *n)
-{
-	if (n == NULL)
-		return;
-	for (size_t i = 0; n->node.gpus != NULL && i < n->node.gpu_count; i++) {
-		free(n->gpus[i].product);
-		free(n->gpus[i].instances);
-	}
-	free(n->node.gpus);
-	free(n->gpus);
-	free(n->name);
-	free(n->mps_why);
-	free(n);
-}
-
-static bool gpu_copy(struct plugin_node *n, size_t i, const struct en_node_gpu *g)
-{
-	struct en_node_gpu *to = &n->node.gpus[i];
-
-	*to = *g;
-	to->product = NULL;
-	to->instances = NULL;
-	to->instance_count = 0;
-	if (g->product != NULL) {
-		n->gpus[i].product = strdup(g->product);
-		to->product = n->gpus[i].product;
-		if (to->product == NULL)
-			return false;
-	}
-	if (g->instance_count > 0) {
-		n->gpus[i].instances = calloc(g->instance_count, sizeof(*n->gpus[i].instances));
-		if (n->gpus[i].instances == NULL)
-			return false;
-		memcpy(n->gpus[i].instances, g->instances,
-		       g->instance_count * sizeof(*g->instances));
-		to->instances = n->gpus[i].instances;
-		to->instance_count = g->instance_count;
-	}
-	return true;
-}
-
-static struct plugin_node *node_copy(const struct en_node *node)
-{
-	struct plugin_node *n = calloc(1, sizeof(*n));
-	bool ok = n != NULL;
-
-	if (!ok)
-		return NULL;
-	n->refs = 1;
-	n->node = *node;
-	n->node.gpus = calloc(node->gpu_count + 1, sizeof(*n->node.gpus));
-	n->gpus = calloc(node->gpu_count + 1, sizeof(*n->gpus));
-	n->name = strdup(node->name);
-	n->mps_why = node->mps_why != NULL ? strdup(node->mps_why) : NULL;
-	ok = n->node.gpus != NULL && n->gpus != NULL && n->name != NULL &&
-	     (node->mps_why == NULL || n->mps_why != NULL);
-	if (n->gpus == NULL)
-		n->node.gpu_count = 0;
-	for (size_t i = 0; ok && i < node->gpu_count; i++)
-		ok = gpu_copy(n, i, &node->gpus[i]);
-	n->node.name = n->name;
-	n->node.mps_why = n->mps_why;
-	if (!ok) {
-		node_free(n);
-		return NULL;
-	}
-	return n;
-}
-
-/* Under the lock. */
-static void node_release(struct plugin_node *n)
-{
-	if (n != NULL && --n->refs == 0)
-		node_free(n);
-}
-
-struct plugin_node *plugin_node_get(struct en_plugin *p)
-{
-	struct plugin_node *n;
-
-	pthread_mutex_lock(&p->lock);
-	n = p->node;
-	if (n != NULL)
-		n->refs++;
-	pthread_mutex_unlock(&p->lock);
-	return n;
-}
-
-void plugin_node_put(struct en_plugin *p, struct plugin_node *n)
-{
-	pthread_mutex_lock(&p->lock);
-	node_release(n);
-	pthread_mutex_unlock(&p->lock);
-}
-
-int en_plugin_set_node(struct en_plugin *p, const struct en_node *node, struct err *err)
-{
-	struct plugin_node *n;
-
-	if (node->gpu_count > ST_GPUS_MAX)
-		return err_set(err, ERR_INVALID, "node %s: %zu GPUs, at most %d", node->name,
-			       node->gpu_count, ST_GPUS_MAX);
-	n = node_copy(node);
-	if (n == NULL)
-		return err_set(err, ERR_NOMEM, "node %s: no memory", node->name);
-	pthread_mutex_lock(&p->lock);
-	node_release(p->node);
-	p->node = n;
-	pthread_mutex_unlock(&p->lock);
-	return 0;
-}
-
 /* ---- life ---- */
 
 int en_plugin_new(const struct en_plugin_options *o, struct en_plugin **ret, struct err *err)
@@ -167,7 +53,7 @@ void en_plugin_free(struct en_plugin *p)
 	if (p == NULL)
 		return;
 	en_plugin_connected(p);
-	node_release(p->node);
+	plugin_node_release(p->node);
 	en_ledger_free(p->ledger);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -214,6 +100,21 @@ void plugin_report(struct en_plugin *p, enum en_report_kind kind, const struct s
 				      .pod = pod->name,
 				      .container = container,
 				      .text = text});
+}
+
+void plugin_report_slipped(struct en_plugin *p, const struct st_pod_spec *pod,
+			   const struct en_nri_container *c, const char *text)
+{
+	bool runs = c->state == EN_NRI_RUNNING || c->state == EN_NRI_PAUSED;
+
+	report(p, &(struct en_report){.kind = EN_REPORT_SLIPPED,
+				      .id = c->id,
+				      .pod_uid = pod->uid,
+				      .ns = pod->ns,
+				      .pod = pod->name,
+				      .container = c->seen.name,
+				      .text = text,
+				      .pid = runs ? c->pid : 0});
 }
 
 void plugin_report_holding(struct en_plugin *p, enum en_report_kind kind,
@@ -268,6 +169,7 @@ void plugin_holding(const struct plugin_node *n, const struct en_plan *plan,
 		.grant = plan->grant,
 		.by_cgroup = plan->by_cgroup,
 		.own_namespace = plan->own_namespace,
+		.percent = plan->percent,
 		.pid = c->state == EN_NRI_RUNNING || c->state == EN_NRI_PAUSED ? c->pid : 0,
 	};
 	memcpy(ret->pipe_source, plan->pipe_source, sizeof(ret->pipe_source));
@@ -335,8 +237,37 @@ static void count(struct en_plugin *p, enum en_verdict v)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* Carries out a plan: namespace, row, adjustment. 0, or the reason why not. */
-static int carry_out(struct en_plugin *p, struct plugin_node *n, struct en_plan *plan,
+/* The instances of a MIG grant are made where somebody does that; the node is another one then. */
+static int make_instances(struct en_plugin *p, struct plugin_node **n, const struct en_plan *plan,
+			  const struct en_holding *h, struct err *err)
+{
+	int rc;
+
+	if (plan->grant.kind != ST_KIND_MIG || p->agent.instances_make == NULL)
+		return 0;
+	rc = p->agent.instances_make(p->agent.ctx, h, err);
+	plugin_node_put(p, *n);
+	*n = plugin_node_get(p);
+	for (int i = 0; rc == 0 && i < plan->grant.count; i++) {
+		size_t at = plan->grant.gpu[i];
+
+		if (at >= (*n)->node.gpu_count || strcmp((*n)->node.gpus[at].uuid, h->gpus[i]) != 0)
+			rc = err_set(err, ERR_CONFLICT, "the GPUs of the node have just changed");
+	}
+	return rc;
+}
+
+/* What was made for a container that there will not be, or is no more. */
+static void unmake(struct en_plugin *p, const struct en_holding *h)
+{
+	if (h->own_namespace && p->agent.namespace_drop != NULL)
+		p->agent.namespace_drop(p->agent.ctx, h->id);
+	if (h->grant.kind == ST_KIND_MIG && p->agent.instances_drop != NULL)
+		p->agent.instances_drop(p->agent.ctx, h);
+}
+
+/* Carries out a plan: namespace or instances, row, adjustment. 0, or the reason why not. */
+static int carry_out(struct en_plugin *p, struct plugin_node **n, struct en_plan *plan,
 		     const struct en_nri_request *r, struct en_adjust *ret, struct err *err)
 {
 	struct en_adjust a = {0};
@@ -344,13 +275,15 @@ static int carry_out(struct en_plugin *p, struct plugin_node *n, struct en_plan 
 	int rc = 0;
 
 	if (plan->verdict == EN_GIVE) {
-		plugin_holding(n, plan, &r->pods[0].spec, &r->containers[0], &h);
+		plugin_holding(*n, plan, &r->pods[0].spec, &r->containers[0], &h);
 		if (plan->own_namespace)
 			rc = make_namespace(p, plan, &h, err);
-		if (rc != 0)
-			return rc;
+		if (rc == 0)
+			rc = make_instances(p, n, plan, &h, err);
 	}
-	rc = en_adjust_make(&n->node, plan, &r->containers[0].seen, &p->o.apply, &a, err);
+	if (rc == 0)
+		rc = en_adjust_make(&(*n)->node, plan, &r->containers[0].seen, &p->o.apply, &a,
+				    err);
 	if (rc == 0 && plan->verdict == EN_GIVE) {
 		pthread_mutex_lock(&p->lock);
 		rc = en_ledger_put(p->ledger, &h, err);
@@ -361,8 +294,8 @@ static int carry_out(struct en_plugin *p, struct plugin_node *n, struct en_plan 
 		return 0;
 	}
 	en_adjust_fini(&a);
-	if (plan->own_namespace && p->agent.namespace_drop != NULL)
-		p->agent.namespace_drop(p->agent.ctx, r->containers[0].id);
+	if (plan->verdict == EN_GIVE)
+		unmake(p, &h);
 	return rc;
 }
 
@@ -386,7 +319,7 @@ static void create(struct en_plugin *p, const struct en_nri_request *r, struct e
 		if (plan.why[0] != '\0')
 			plugin_report(p, EN_REPORT_LET_GO, pod, c->id, c->seen.name, plan.why);
 		if (plan.verdict != EN_LEAVE)
-			rc = carry_out(p, n, &plan, r, &ret->adjust, &err);
+			rc = carry_out(p, &n, &plan, r, &ret->adjust, &err);
 		if (rc == 0) {
 			count(p, plan.verdict);
 		} else {
@@ -400,18 +333,21 @@ static void create(struct en_plugin *p, const struct en_nri_request *r, struct e
 
 void en_plugin_undo(struct en_plugin *p, const char *container_id)
 {
-	const struct en_holding *h;
-	bool drop = false;
+	struct en_holding *h = NULL;
+	const struct en_holding *row;
 
 	pthread_mutex_lock(&p->lock);
-	h = en_ledger_find(p->ledger, container_id);
-	if (h != NULL) {
-		drop = h->own_namespace;
+	row = en_ledger_find(p->ledger, container_id);
+	if (row != NULL) {
+		h = en_holding_dup(row); /* without memory: a sweep finds what is left */
 		en_ledger_drop(p->ledger, container_id);
 	}
 	pthread_mutex_unlock(&p->lock);
-	if (drop && p->agent.namespace_drop != NULL)
-		p->agent.namespace_drop(p->agent.ctx, container_id);
+	if (h != NULL) {
+		plugin_limits_clear(p, h);
+		unmake(p, h);
+	}
+	en_holding_free(h);
 }
 
 /* ---- ValidateContainerAdjustment ---- */
@@ -477,7 +413,16 @@ static void remove_container(struct en_plugin *p, const struct en_nri_request *r
 
 void en_plugin_handle(struct en_plugin *p, struct en_nri_request *take_r, struct en_nri_reply *ret)
 {
+	struct err err = ERR_INIT;
+
 	*ret = (struct en_nri_reply){.code = EN_TTRPC_OK};
+	if (plugin_allocate(p, take_r, &err) != 0) {
+		if (take_r->method == EN_NRI_SYNCHRONIZE)
+			en_plugin_connected(p); /* parts of it are worth nothing any more */
+		en_nri_request_free(take_r);
+		plugin_fail(ret, EN_TTRPC_RESOURCE_EXHAUSTED, err.msg);
+		return;
+	}
 	switch (take_r->method) {
 	case EN_NRI_SYNCHRONIZE:
 		plugin_synchronize(p, take_r, ret);
@@ -540,34 +485,4 @@ void en_plugin_each(struct en_plugin *p, void (*fn)(void *ctx, const struct en_h
 		en_holding_free(rows[i]);
 	}
 	free(rows);
-}
-
-static bool listed(const char *uid, size_t uid_count, const char *const *uids)
-{
-	for (size_t i = 0; i < uid_count; i++) {
-		if (strcmp(uids[i], uid) == 0)
-			return true;
-	}
-	return false;
-}
-
-struct keep {
-	struct en_plugin *p;
-	size_t count;
-	const char *const *uids;
-};
-
-static void drop_unlisted(void *ctx, const struct en_holding *h)
-{
-	const struct keep *k = ctx;
-
-	if (!listed(h->pod_uid, k->count, k->uids))
-		en_plugin_undo(k->p, h->id);
-}
-
-void en_plugin_keep_pods(struct en_plugin *p, size_t uid_count, const char *const *uids)
-{
-	struct keep k = {p, uid_count, uids};
-
-	en_plugin_each(p, drop_unlisted, &k);
 }

@@ -33,6 +33,7 @@ struct en_report {
 	const char *id; /* of the container; "" = none yet */
 	const char *pod_uid, *ns, *pod, *container;
 	const char *text;
+	uint32_t pid; /* SLIPPED: its process, where it runs; else 0 */
 };
 
 /* The rest of the agent. Each may be NULL. Called from several threads, never under a lock. */
@@ -46,6 +47,20 @@ struct en_agent_ops {
 	void (*stopping)(void *ctx, const struct en_holding *h);
 	/* For an event on the pod, a metric, or stopping the container. */
 	void (*report)(void *ctx, const struct en_report *r);
+	/* The pod's allocation, where it comes from elsewhere than its annotations: these take the place of
+	 * its own allocation keys. *ret is empty at entry and freed by the plugin; left empty: the pod has
+	 * none. ERR_NOMEM. */
+	int (*allocation)(void *ctx, const struct st_pod_spec *pod, struct st_annotations *ret,
+			  struct err *err);
+	/* The GPU instances of a MIG grant are to be there when this returns, and the node is to know them
+	 * (en_plugin_set_node()); called in CreateContainer, before the container is given their UUIDs. May
+	 * take as long as a call may. NULL: they are there, or the container is refused. */
+	int (*instances_make)(void *ctx, const struct en_holding *h, struct err *err);
+	/* That container is gone: its instances may go, too. */
+	void (*instances_drop)(void *ctx, const struct en_holding *h);
+	/* Its first process is h->pid, and its limits are in force: en_plugin_exited() is wanted when it has
+	 * ended. Called again for what was told before. */
+	void (*running)(void *ctx, const struct en_holding *h);
 	void *ctx;
 };
 
@@ -87,9 +102,17 @@ void en_plugin_undo(struct en_plugin *p, const char *container_id);
  * container's, as far as is known; ERR_CONFLICT: limits cannot be set here; errors of the limits. */
 int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *r, struct err *err);
 
+/* The container's first process has ended, and its cgroup goes soon. Unknown ids are fine. */
+void en_plugin_exited(struct en_plugin *p, const char *container_id);
+
 /* Looks after all running containers: limits that are not in force are set and reported. For every minute,
  * and after each Synchronize. */
 void en_plugin_reconcile(struct en_plugin *p);
+
+/* Makes the MPS namespaces of all containers that have one known to the agent, also of those from before it was
+ * started. For after each Synchronize, and again while it returns false: some could not be. Not while the
+ * runtime's Synchronize is answered. */
+bool en_plugin_claim(struct en_plugin *p);
 
 /* The pod as the API server has it now: where memory amounts of its allocation changed and all else is as
  * before, running containers get the new limits. Bound to this node; ERR_INVALID, ERR_CONFLICT: refused in
@@ -99,7 +122,8 @@ int en_plugin_pod_changed(struct en_plugin *p, const struct st_pod_spec *pod, st
 /* Is it a process of a container that has a grant? By its cgroup. */
 bool en_plugin_owns(struct en_plugin *p, uint32_t pid);
 
-/* Pods that are on this node no more may have left rows behind, where the runtime lost the events. */
+/* Pods that are on this node no more may have left rows behind, where the runtime lost the events. Rows
+ * whose process runs stay. */
 void en_plugin_keep_pods(struct en_plugin *p, size_t count, const char *const *uids);
 
 struct en_plugin_stats {

@@ -41,9 +41,19 @@ void plugin_report(struct en_plugin *p, enum en_report_kind kind, const struct s
 void plugin_report_holding(struct en_plugin *p, enum en_report_kind kind,
 			   const struct en_holding *h, const char *text);
 
+/* A container that exists without what it should have. */
+void plugin_report_slipped(struct en_plugin *p, const struct st_pod_spec *pod,
+			   const struct en_nri_container *c, const char *text);
+
+/* Puts allocations from elsewhere in the place of the pods' own keys. ERR_NOMEM. */
+int plugin_allocate(struct en_plugin *p, struct en_nri_request *r, struct err *err);
+/* Takes away what is still set on the cgroup of a container that is gone, where that still exists. */
+void plugin_limits_clear(struct en_plugin *p, const struct en_holding *h);
+
 /* The node for use without the lock; NULL: none is known. */
 struct plugin_node *plugin_node_get(struct en_plugin *p);
 void plugin_node_put(struct en_plugin *p, struct plugin_node *n);
+void plugin_node_release(struct plugin_node *n); /* the same under the lock; NULL is fine */
 
 /* A plan against what others hold in l. exists: the container is there already, so it does not matter
  * whether MPS is ready now. Under the lock. */

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "enforcer/limits.h"
 #include "enforcer/nri_plugin_internal.h"
 
 #define CGROUP_FILE_MAX ((size_t)64 << 10)
@@ -85,6 +87,12 @@ static struct en_holding *row_copy(struct en_plugin *p, const char *id, bool *re
 	return copy;
 }
 
+static void running(const struct en_plugin *p, const struct en_holding *h)
+{
+	if (p->agent.running != NULL)
+		p->agent.running(p->agent.ctx, h);
+}
+
 /* ---- StartContainer ---- */
 
 /* A container that we have no row of: made while we were away, or not ours. */
@@ -141,6 +149,7 @@ static int start_limited(struct en_plugin *p, struct en_holding *h, struct err *
 	if (rc != 0)
 		return rc;
 	row_update(p, h);
+	running(p, h);
 	if (repaired && p->o.apply.hook_path != NULL)
 		plugin_report_holding(p, EN_REPORT_REPAIRED, h,
 				      "the hook had not set the memory limits");
@@ -199,6 +208,16 @@ static void soften(struct en_plugin *p, const struct en_holding *h)
 		(void)ops->set(ops->ctx, cgroup, h->gpus[i], 0, h->grant.limit_mib, NULL);
 }
 
+void en_plugin_exited(struct en_plugin *p, const char *container_id)
+{
+	bool found;
+	struct en_holding *h = row_copy(p, container_id, &found);
+
+	if (h != NULL)
+		soften(p, h);
+	en_holding_free(h);
+}
+
 void plugin_stop(struct en_plugin *p, const struct en_nri_request *r)
 {
 	const char *id = r->containers[0].id;
@@ -219,6 +238,17 @@ void plugin_stop(struct en_plugin *p, const struct en_nri_request *r)
 	if (p->agent.stopping != NULL)
 		p->agent.stopping(p->agent.ctx, h);
 	en_holding_free(h);
+}
+
+void plugin_limits_clear(struct en_plugin *p, const struct en_holding *h)
+{
+	char cgroup[EN_CGROUP_CAP];
+
+	if (p->o.limits == NULL || !h->by_cgroup || h->cgroup[0] == '\0' ||
+	    en_cgroup_join(p->mount, h->cgroup, cgroup, NULL) != 0 || access(cgroup, F_OK) != 0)
+		return;
+	for (int i = 0; i < h->grant.count; i++) /* it may go at any moment */
+		(void)en_limits_clear(p->o.limits, cgroup, h->gpus[i], NULL);
 }
 
 /* ---- the hook ---- */
@@ -259,6 +289,7 @@ int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *request,
 	struct en_limit_request r = *request;
 	char cgroup[EN_CGROUP_CAP];
 	struct en_holding *h;
+	bool found;
 	int rc;
 
 	if (p->o.limits == NULL)
@@ -273,7 +304,13 @@ int en_plugin_limit(struct en_plugin *p, const struct en_limit_request *request,
 	pthread_mutex_unlock(&p->lock);
 	if (rc == 0)
 		rc = en_cgroup_join(p->mount, r.cgroup, cgroup, err);
-	return rc == 0 ? en_limits_set_all(p->o.limits, cgroup, &r, true, err) : rc;
+	if (rc == 0)
+		rc = en_limits_set_all(p->o.limits, cgroup, &r, true, err);
+	if (rc == 0 && (h = row_copy(p, r.id, &found)) != NULL) {
+		running(p, h);
+		en_holding_free(h);
+	}
+	return rc;
 }
 
 /* ---- whose process is it? ---- */
@@ -308,8 +345,10 @@ static void reconcile_one(struct en_plugin *p, struct en_holding *h)
 	if (h->stopped || h->pid == 0 || !h->by_cgroup)
 		return;
 	rc = plugin_limits_ensure(p, h, &repaired, &err);
-	if (rc == 0)
+	if (rc == 0) {
 		row_update(p, h);
+		running(p, h);
+	}
 	if (rc == 0 && repaired)
 		plugin_report_holding(p, EN_REPORT_REPAIRED, h,
 				      "its memory limits were not in force");

@@ -29,7 +29,8 @@ static bool exists(const struct en_nri_container *c)
 	       c->state == EN_NRI_PAUSED;
 }
 
-/* Keeps what is known of a container from before the connection was lost. */
+/* Keeps what is known of a container from before the connection was lost. The runtime tells annotations as
+ * they were when the pod began; amounts may have been changed since. */
 static void keep_known(struct en_plugin *p, struct en_holding *h)
 {
 	const struct en_holding *old = en_ledger_find(p->ledger, h->id);
@@ -39,6 +40,10 @@ static void keep_known(struct en_plugin *p, struct en_holding *h)
 	memcpy(h->cgroup, old->cgroup, sizeof(h->cgroup));
 	if (h->pid == 0)
 		h->pid = old->pid;
+	if (h->grant.kind == ST_KIND_SHARE && old->grant.kind == ST_KIND_SHARE) {
+		h->grant.request_mib = old->grant.request_mib;
+		h->grant.limit_mib = old->grant.limit_mib;
+	}
 }
 
 /* One container: into the new ledger when it holds something; reported when it is not as it should be. */
@@ -58,9 +63,9 @@ static int take_in(struct en_plugin *p, struct plugin_node *n, struct en_ledger 
 	if (plan.verdict == EN_LEAVE)
 		return 0;
 	if (plan.verdict == EN_REFUSE)
-		plugin_report(p, EN_REPORT_SLIPPED, pod, c->id, c->seen.name, plan.why);
+		plugin_report_slipped(p, pod, c, plan.why);
 	else if (plugin_check_container(p, n, &plan, c, &why) != 0)
-		plugin_report(p, EN_REPORT_SLIPPED, pod, c->id, c->seen.name, why.msg);
+		plugin_report_slipped(p, pod, c, why.msg);
 	if (n == NULL || plan.grant.count == 0)
 		return 0;
 	plugin_holding(n, &plan, pod, c, &h);

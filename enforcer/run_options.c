@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "enforcer/doctor.h"
 
 enum kind { TEXT, FLAG, YES_NO, INTEGER };
 
@@ -33,6 +34,9 @@ static const struct row rows[] = {
 	{"hook-path", "PATH", "TESSERA_HOOK_PATH", "/opt/tessera/bin/tessera-hook",
 	 "The hook on the host. Empty: none; memory limits are then set at container start alone.",
 	 TEXT, AT(hook_path), 0, 0},
+	{"hook-source", "PATH", "TESSERA_HOOK_SOURCE", "",
+	 "Copied to --hook-path at start where that is another file; empty: it is there.", TEXT,
+	 AT(hook_source), 0, 0},
 	{"hook-socket", "PATH", "TESSERA_HOOK_SOCKET", "/run/tessera/hook.sock",
 	 "Where the hook reaches us; the same path on the host.", TEXT, AT(hook_socket), 0, 0},
 	{"pipe-dir", "DIR", "TESSERA_PIPE_DIR", "/run/nvidia-mps", "Pipe directory of MPS.", TEXT,
@@ -69,6 +73,14 @@ static const struct row rows[] = {
 	{"ignore-unplaced", "yes|no", "TESSERA_IGNORE_UNPLACED", "no",
 	 "Pods that ask for a share but were not placed by Tessera are left alone, not refused.",
 	 YES_NO, AT(ignore_unplaced), 0, 0},
+	{"stop-slipped", "yes|no", "TESSERA_STOP_SLIPPED", "no",
+	 "Stop containers that run without what they should have (started while no agent was "
+	 "connected); no: report them.",
+	 YES_NO, AT(stop_slipped), 0, 0},
+	{"static", "FILE", "TESSERA_STATIC", "",
+	 "Allocations from this file, on a node without Kubernetes (deploy/enforcer/static.json "
+	 "is an example). Read again at SIGHUP.",
+	 TEXT, AT(static_file), 0, 0},
 	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60", "Containers in one GPU; 0: not checked.",
 	 INTEGER, AT(clients_max), 0, 1000},
 	{"reserve", "MIB", "TESSERA_RESERVE", "0", "Memory of each GPU that is not for requests.",
@@ -80,6 +92,19 @@ static const struct row rows[] = {
 	 INTEGER, AT(probe_s), 1, 3600},
 	{"reconcile-seconds", "N", "TESSERA_RECONCILE_SECONDS", "60",
 	 "Between looks at the limits of running containers.", INTEGER, AT(reconcile_s), 1, 3600},
+	{"kubelet-socket", "PATH", "TESSERA_KUBELET_SOCKET",
+	 "/var/lib/kubelet/pod-resources/kubelet.sock",
+	 "Tells which GPUs a device plugin gave away; empty: not asked.", TEXT, AT(kubelet_socket),
+	 0, 0},
+	{"listen", "ADDR:PORT", "TESSERA_LISTEN", "127.0.0.1:9454",
+	 "Where /metrics, /healthz, /readyz and /api/v1/usage are; empty: nowhere.", TEXT,
+	 AT(listen), 0, 0},
+	{"state-dir", "DIR", "TESSERA_STATE_DIR", "/var/lib/tessera",
+	 "Peaks of workloads are kept there across restarts; empty: in memory only.", TEXT,
+	 AT(state_dir), 0, 0},
+	{"no-gate", "CHECK,...", "TESSERA_NO_GATE", "",
+	 "Checks of the doctor whose failure does not make the node unready.", TEXT, AT(no_gate), 0,
+	 0},
 	{"publish", "yes|no", "TESSERA_PUBLISH", "yes",
 	 "Write inventory and condition to the Node. Outside of a pod, only with --kubeconfig.",
 	 YES_NO, AT(publish), 0, 0},
@@ -166,6 +191,24 @@ static int parse_arg(int argc, char *const *argv, int *i, struct en_run_options 
 	return rc < 0 ? err_prefix(err, rc, "--%s", r->name) : 0;
 }
 
+/* Each name is that of a check. */
+static int check_gates(const char *list, struct err *err)
+{
+	while (*list != '\0') {
+		size_t len = strcspn(list, ","), i = 0;
+		const char *name;
+
+		while ((name = en_doctor_check_name(i)) != NULL &&
+		       (strlen(name) != len || memcmp(name, list, len) != 0))
+			i++;
+		if (name == NULL)
+			return err_set(err, ERR_INVALID, "--no-gate: \"%.*s\" is no check",
+				       len > 60 ? 60 : (int)len, list);
+		list += len + (list[len] == ',');
+	}
+	return 0;
+}
+
 static int check(const struct en_run_options *o, struct err *err)
 {
 	if (o->node[0] == '\0')
@@ -182,7 +225,13 @@ static int check(const struct en_run_options *o, struct err *err)
 			       "--hook-path, --hook-socket: not an absolute path: \"%.100s\", "
 			       "\"%.100s\"",
 			       o->hook_path, o->hook_socket);
-	return 0;
+	if (o->static_file[0] != '\0' && o->kubeconfig[0] != '\0')
+		return err_set(err, ERR_INVALID,
+			       "--static and --kubeconfig: allocations come from one of them");
+	if (o->state_dir[0] != '\0' && o->state_dir[0] != '/')
+		return err_set(err, ERR_INVALID, "--state-dir: not an absolute path: \"%.100s\"",
+			       o->state_dir);
+	return check_gates(o->no_gate, err);
 }
 
 int en_run_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
@@ -227,5 +276,24 @@ void en_run_options_help(struct buf *b)
 		if (rows[i].env != NULL)
 			buf_printf(b, " (%s)", rows[i].env);
 		buf_putc(b, '\n');
+	}
+}
+
+void en_run_options_markdown(struct buf *b)
+{
+	buf_puts(b, "| option | default | environment | meaning |\n|---|---|---|---|\n");
+	for (size_t i = 0; i < ROWS; i++) {
+		bool given = rows[i].fallback != NULL && rows[i].fallback[0] != '\0';
+
+		buf_printf(b, "| `--%s%s", rows[i].name, rows[i].arg != NULL ? " " : "");
+		for (const char *p = rows[i].arg != NULL ? rows[i].arg : ""; *p != '\0'; p++) {
+			if (*p == '|')
+				buf_putc(b, '\\');
+			buf_putc(b, *p);
+		}
+		buf_printf(b, "` | %s%s%s | %s%s%s | %s |\n", given ? "`" : "",
+			   given ? rows[i].fallback : "–", given ? "`" : "",
+			   rows[i].env != NULL ? "`" : "", rows[i].env != NULL ? rows[i].env : "–",
+			   rows[i].env != NULL ? "`" : "", rows[i].help);
 	}
 }

@@ -14,8 +14,9 @@ struct en_run_options {
 	const char *node, *nri_socket, *nri_name, *nri_index, *hook_socket, *hook_path;
 	const char *pipe_dir, *mps_log_dir, *run_dir, *mps_control, *nvml, *smi, *shm_dir;
 	const char *cgroup_mount, *prefix, *kubeconfig, *log_level;
+	const char *hook_source, *kubelet_socket, *listen, *state_dir, *static_file, *no_gate;
 	int64_t probe_s, reconcile_s, clients_max, reserve_mib, overcommit_permille;
-	bool cdi, cdi_devices, fail_open, ignore_unplaced, mps, publish;
+	bool cdi, cdi_devices, fail_open, ignore_unplaced, mps, publish, stop_slipped;
 	bool help;
 };
 
@@ -24,5 +25,7 @@ struct en_run_options {
 int en_run_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
 			 struct en_run_options *ret, struct err *err);
 void en_run_options_help(struct buf *b);
+/* The table that OPTIONS.md holds. */
+void en_run_options_markdown(struct buf *b);
 
 #endif

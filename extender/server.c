@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "extender/json.h"
-#include "extender/listen.h"
+#include "base/listen.h"
 #include "extender/server_internal.h"
 
 #define CONNECTION_TIMEOUT_S 180 /* a Go client keeps idle connections for 90 s */
@@ -440,7 +440,7 @@ struct ex_server *ex_server_start(const struct ex_server_config *cfg, struct err
 	s->listen_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
-	rc = ex_listen(cfg->listen, cfg->tls != NULL, &s->listen_fd, s->url, sizeof(s->url), err);
+	rc = listen_open(cfg->listen, cfg->tls != NULL, &s->listen_fd, s->url, sizeof(s->url), err);
 	if (rc < 0)
 		err_prefix(err, rc, "--listen");
 	if (rc == 0) {

@@ -20,7 +20,7 @@ core="base state fragmentation binpack policy"
 core_headers="assert.h errno.h inttypes.h limits.h stdarg.h stdbool.h stddef.h stdint.h stdio.h
 	regex.h stdlib.h string.h uthash.h"
 # Files of base/ that do I/O; they are in the shell archive, not in the core's.
-shell_files="base/log.c base/file.c"
+shell_files="base/log.c base/file.c base/listen.c"
 
 errors=0
 complain() {

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	fmt.Printf("seed: E2E_SEED=%d\n", seed)
 	code := m.Run()
+	stopRuntimes()
 	if started {
 		if cp, err := shared(); err == nil {
 			cp.Stop()

@@ -3,7 +3,8 @@
 #
 #   test/e2e/run.sh [GO TEST FLAGS...]     e.g. -run TestWire, -short
 #
-# The control plane is built from its Go modules the first time (minutes) and kept in build/e2e/.
+# Control plane and container runtime are built from their Go modules the first time (minutes) and kept in
+# build/e2e/.
 # E2E_SEED=N repeats a run's choices, E2E_KEEP=1 keeps the logs of the control plane, JOBS=2 sets how
 # many compilers run at once. Ends with "N passed, N failed, N skipped"; without Go, or where the
 # modules cannot be fetched, all of it is skipped.
@@ -29,38 +30,67 @@ fail() {
 	exit 1
 }
 
-# Prints what the control plane is made of: rebuilt when that changes.
-fingerprint() {
-	{ go version && cat controlplane/{go.mod,go.sum,main.go}; } | sha256sum
+# Prints what a folder's programs are made of: rebuilt when that changes.
+fingerprint() { # fingerprint FOLDER
+	{ go version && cat "$1"/{go.mod,go.sum,main.go}; } | sha256sum
+}
+
+is_built() { # is_built FOLDER PROGRAM
+	[ -x "$out/$2" ] && [ "$(fingerprint "$1")" = "$(cat "$out/$1.stamp" 2>/dev/null)" ]
+}
+
+# Fetches the modules of packages; false where they cannot be had.
+fetch() { # fetch FOLDER PACKAGE...
+	local folder=$1 log="$out/build.log"
+	shift
+	(cd "$folder" && go list -deps "$@" >/dev/null 2>"$log") && return
+	cat "$log"
+	grep -qE 'dial|lookup|timeout|connect|EOF|disabled by|requires go|403|404|50[0-9]' "$log" && return 1
+	fail "the modules of $folder do not load (above)"
 }
 
 build_control_plane() {
-	local minor=${kubernetes#*.} start=$SECONDS log="$out/build.log"
-	mkdir -p "$out"
-	if [ -x "$out/controlplane" ] && [ "$(fingerprint)" = "$(cat "$out/controlplane.stamp" 2>/dev/null)" ]; then
+	local minor=${kubernetes#*.} start=$SECONDS
+	if is_built controlplane controlplane; then
 		return
 	fi
 	echo "e2e: fetching the modules of kubernetes $kubernetes"
-	if ! (cd controlplane && go list -deps . >/dev/null 2>"$log"); then
-		cat "$log"
-		if grep -qE 'dial|lookup|timeout|connect|EOF|disabled by|requires go|403|404|50[0-9]' "$log"; then
-			skip "the modules of the control plane cannot be had (above)"
-		fi
-		fail "the modules of the control plane do not load (above)"
-	fi
+	fetch controlplane . || skip "the modules of the control plane cannot be had (above)"
 	echo "e2e: building etcd, kube-apiserver and kube-scheduler (7 minutes of CPU when nothing is cached)"
 	(cd controlplane && nice -n 10 go build -p "${JOBS:-2}" -trimpath -ldflags "-s -w
 		-X k8s.io/component-base/version.gitVersion=v$kubernetes
 		-X k8s.io/component-base/version.gitMajor=${kubernetes%%.*}
 		-X k8s.io/component-base/version.gitMinor=${minor%%.*}" -o "$out/controlplane" .) ||
 		fail "the control plane does not build (above)"
-	fingerprint >"$out/controlplane.stamp"
+	fingerprint controlplane >"$out/controlplane.stamp"
+	echo "e2e: built in $((SECONDS - start)) s"
+}
+
+# Without it the tests of the node agent are skipped, and no others.
+build_runtime() {
+	local start=$SECONDS containerd=github.com/containerd/containerd/v2/cmd
+	if is_built runtime containerd; then
+		return
+	fi
+	echo "e2e: fetching the modules of containerd"
+	if ! fetch runtime "$containerd/containerd" "$containerd/containerd-shim-runc-v2" .; then
+		echo "e2e: the modules of containerd cannot be had (above): its tests are skipped"
+		return
+	fi
+	echo "e2e: building containerd (2 minutes of CPU when nothing is cached)"
+	(cd runtime && nice -n 10 go build -p "${JOBS:-2}" -trimpath -ldflags "-s -w" \
+		-tags "no_btrfs no_zfs no_devmapper no_tracing no_rdt no_systemd" -o "$out/" \
+		"$containerd/containerd" "$containerd/containerd-shim-runc-v2" . &&
+		mv "$out/runtime" "$out/cri") || fail "containerd does not build (above)"
+	fingerprint runtime >"$out/runtime.stamp"
 	echo "e2e: built in $((SECONDS - start)) s"
 }
 
 command -v go >/dev/null || skip "Go is not here"
 [ -x "$build/tessera-extender" ] || echo "e2e: no extender in $build (make all): its tests are skipped"
+mkdir -p "$out"
 build_control_plane
+build_runtime
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -40,7 +40,8 @@ struct world {
 	unsigned set_calls;
 	const char *fail_gpu; /* setting limits on it fails */
 	bool fail_namespace;
-	struct buf log; /* reports and agent calls: "refused c1 main: ...;" */
+	uint32_t running_pid; /* of the last container that was told to run */
+	struct buf log;       /* reports and agent calls: "refused c1 main: ...;" */
 };
 
 static inline int limits_set(void *ctx, const char *cgroup, const char *gpu, int64_t soft,
@@ -106,6 +107,11 @@ static inline void stopping(void *ctx, const struct en_holding *h)
 	buf_printf(&((struct world *)ctx)->log, "stopping %s;", h->id);
 }
 
+static inline void is_running(void *ctx, const struct en_holding *h)
+{
+	((struct world *)ctx)->running_pid = h->pid;
+}
+
 static inline void report(void *ctx, const struct en_report *r)
 {
 	buf_printf(&((struct world *)ctx)->log, "%s %s %s/%s/%s: %s;", en_report_name(r->kind),
@@ -127,7 +133,12 @@ static inline void world_init(struct world *w, size_t gpus, int32_t mem_mib)
 	cr_assert_not_null(mkdtemp(w->proc));
 	ef_node_init(&w->node, "n", gpus, mem_mib);
 	w->limits = (struct en_limits_ops){limits_set, limits_get, w};
-	w->agent = (struct en_agent_ops){namespace_make, namespace_drop, stopping, report, w};
+	w->agent = (struct en_agent_ops){.namespace_make = namespace_make,
+					 .namespace_drop = namespace_drop,
+					 .stopping = stopping,
+					 .report = report,
+					 .running = is_running,
+					 .ctx = w};
 	w->options = (struct en_plugin_options){
 		.apply = {.hook_path = "/opt/hook", .hook_socket = "/run/hook.sock"},
 		.limits = &w->limits,

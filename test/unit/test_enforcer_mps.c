@@ -45,6 +45,29 @@ Test(enforcer_mps, start_and_stop)
 	cr_assert_not(hardware_exists(&hw, "r/mps/daemon.pid"));
 }
 
+static void count_change(void *ctx)
+{
+	struct en_mps_status st;
+
+	en_mps_get_status(mps, &st); /* no lock is held */
+	(*(int *)ctx)++;
+}
+
+/* off, looking, starting, ready: who was refused because MPS was starting hears of it at once. */
+Test(enforcer_mps, changes_are_told)
+{
+	struct en_mps_options o = options();
+	int changes = 0;
+
+	o.changed = count_change;
+	o.changed_ctx = &changes;
+	make(&o);
+	ready();
+	cr_assert_eq(changes, 3);
+	(void)en_mps_step(mps);
+	cr_assert_eq(changes, 3, "nothing changed");
+}
+
 /* It takes its configuration, also with GPUs named; those that are not there make the server vanish. */
 Test(enforcer_mps, devices)
 {

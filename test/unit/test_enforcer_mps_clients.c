@@ -156,6 +156,28 @@ Test(enforcer_mps_clients, namespaces_left_over)
 	cr_assert_eq(access(path, F_OK), 0);
 }
 
+/* Those of a creation that an earlier agent did not finish need no waiting once all others were named. */
+Test(enforcer_mps_clients, namespaces_claimed)
+{
+	struct en_mps_options o = options();
+	const char *const left[] = {"namespace", "create", "ts_left_over", "--server=shared", NULL};
+	char dir[EN_PATH_CAP], path[EN_PATH_CAP];
+	struct en_exec_result out = {0};
+
+	make(&o);
+	ready();
+	cr_assert_eq(mps_command(mps, left, 5000, &out, NULL), 0);
+	en_exec_fini(&out);
+	cr_assert_eq(en_mps_namespace_make(mps, id_a, 50, dir, NULL), 0);
+	snprintf(path, sizeof(path), "%s/shared/ts_left_over", pipe_dir);
+	(void)en_mps_step(mps);
+	cr_assert_eq(access(path, F_OK), 0);
+	en_mps_namespaces_claimed(mps);
+	(void)en_mps_step(mps);
+	cr_assert_neq(access(path, F_OK), 0);
+	cr_assert_eq(access(dir, F_OK), 0, "this one is somebody's");
+}
+
 /* ---- clients ---- */
 
 Test(enforcer_mps_clients, drain)

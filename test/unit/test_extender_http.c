@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "extender/listen.h"
+#include "base/listen.h"
 #include "test/lib/extender_fixture.h"
 
 #define A100 "NVIDIA A100-SXM4-40GB"
@@ -248,15 +248,15 @@ Test(extender_listen, addresses)
 	char url[300];
 	int fd = -1, other = -1;
 
-	cr_assert_eq(ex_listen("127.0.0.1:0", false, &fd, url, sizeof(url), &err), 0, "%s",
+	cr_assert_eq(listen_open("127.0.0.1:0", false, &fd, url, sizeof(url), &err), 0, "%s",
 		     err.msg);
 	cr_expect_eq(strncmp(url, "http://127.0.0.1:", 17), 0);
 	cr_expect_neq(strcmp(url + 17, "0"), 0);
-	cr_expect_eq(ex_listen(url + 7, false, &other, url, sizeof(url), &err), ERR_IO);
+	cr_expect_eq(listen_open(url + 7, false, &other, url, sizeof(url), &err), ERR_IO);
 	cr_expect(strstr(err.msg, "Address already in use") != NULL, "%s", err.msg);
 	close(fd);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		cr_expect_lt(ex_listen(wrong[i].text, false, &fd, url, sizeof(url), &err), 0, "%s",
+		cr_expect_lt(listen_open(wrong[i].text, false, &fd, url, sizeof(url), &err), 0, "%s",
 			     wrong[i].text);
 		cr_expect(strstr(err.msg, wrong[i].want) != NULL, "%s", err.msg);
 	}
@@ -273,7 +273,7 @@ Test(extender_listen, ports_out_of_range_are_refused)
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		err = (struct err)ERR_INIT;
-		cr_expect_eq(ex_listen(wrong[i], false, &fd, url, sizeof(url), &err), ERR_INVALID,
+		cr_expect_eq(listen_open(wrong[i], false, &fd, url, sizeof(url), &err), ERR_INVALID,
 			     "%s", wrong[i]);
 		cr_expect(strstr(err.msg, wrong[i]) != NULL, "%s", err.msg);
 	}

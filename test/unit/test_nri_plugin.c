@@ -204,10 +204,19 @@ Test(nri_plugin, start_checks_the_limits_that_the_hook_set)
 	r.pid = c.pid = process_put(&w, "/k/cri-c0ffee.scope");
 	cr_assert_eq(en_plugin_limit(w.plugin, &r, &err), 0, "%s", err.msg);
 	cr_expect_eq(w.set_calls, 2);
+	cr_expect_eq(w.running_pid, r.pid, "its end is watched from now on");
+	w.running_pid = 0;
 	expect_ok(&w, "StartContainer", &p, &c);
+	cr_expect_eq(w.running_pid, r.pid);
 	cr_expect_eq(w.set_calls, 2, "limits in force are left alone");
 	expect_log(&w, "");
-	/* Stopping takes the guarantee back and keeps the ceiling. */
+	/* Its end takes the guarantee back and keeps the ceiling, whoever tells of it first. */
+	en_plugin_exited(w.plugin, "c0ffee");
+	en_plugin_exited(w.plugin, "other");
+	cr_expect_eq(w.set_calls, 4);
+	cr_expect_eq(w.set[0].soft, 0);
+	cr_expect_eq(w.set[0].hard, 2000);
+	cr_expect_eq(w.set[1].soft, 0);
 	expect_ok(&w, "StopContainer", &p, &c);
 	cr_expect_eq(w.set[0].soft, 0);
 	cr_expect_eq(w.set[0].hard, 2000);

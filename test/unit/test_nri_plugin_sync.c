@@ -82,6 +82,42 @@ Test(nri_plugin, synchronize_rebuilds_what_is_known)
 	world_fini(&w);
 }
 
+/* Namespaces of containers that an earlier agent made are taken over, until that works. */
+Test(nri_plugin, synchronize_claims_namespaces)
+{
+	struct st_decision d = {.grant_count = 0};
+	struct nt_container c;
+	struct nt_pod pod;
+	struct ef_pod p;
+	struct world w;
+
+	world_init(&w, 1, 10000);
+	ef_pod_init(&p, "a");
+	ef_share(&d, "main", SHARING, 0, 1000, 1000)->compute_nano = 250000000;
+	ef_pod_allocate(&p, &w.node, &d, NULL);
+	pod = pod_of(&p);
+	c = running("a1", "a", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
+	c.env[3] = "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps";
+	c.env[4] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25";
+	c.mounts[0].source = "/run/nvidia-mps/shared/t_a1";
+	c.mounts[0].target = "/tmp/nvidia-mps";
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	expect_log(&w, "");
+	w.fail_namespace = true;
+	cr_expect_not(en_plugin_claim(w.plugin));
+	w.fail_namespace = false;
+	cr_expect(en_plugin_claim(w.plugin));
+	expect_log(&w, "make a1 25% of 1 from GPU-0;");
+	c.mounts[0].source = "/run/nvidia-mps/shared/t_other";
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	cr_expect(en_plugin_claim(w.plugin));
+	expect_log(&w, "make a1 25% of 1 from GPU-0;"
+		       "slipped a1 ns/a/main: the directory of its MPS namespace is not the one "
+		       "that it has;");
+	ef_pod_fini(&p);
+	world_fini(&w);
+}
+
 /* The agent starts before MPS answers: containers that run are as they should be, and looked after. */
 Test(nri_plugin, synchronize_before_mps_is_ready)
 {

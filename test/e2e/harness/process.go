@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -16,12 +15,17 @@ type Process struct {
 	Name    string
 	LogPath string
 	cmd     *exec.Cmd
+	inner   int // the process that matters, where the child only waits for it; else 0
 	done    chan struct{}
-	once    sync.Once
 }
 
 // StartProcess runs argv; its output is appended to DIR/NAME.log.
 func StartProcess(dir, name string, argv ...string) (*Process, error) {
+	return startProcess(dir, name, nil, argv...)
+}
+
+// startProcess adds "KEY=VALUE" variables to the environment.
+func startProcess(dir, name string, env []string, argv ...string) (*Process, error) {
 	p := &Process{Name: name, LogPath: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -31,6 +35,7 @@ func StartProcess(dir, name string, argv ...string) (*Process, error) {
 	fmt.Fprintf(log, "+ %s\n", strings.Join(argv, " "))
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -43,7 +48,12 @@ func StartProcess(dir, name string, argv ...string) (*Process, error) {
 }
 
 // Pid of the child.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
+func (p *Process) Pid() int {
+	if p.inner != 0 {
+		return p.inner
+	}
+	return p.cmd.Process.Pid
+}
 
 // Exited tells whether the child has ended.
 func (p *Process) Exited() bool {
@@ -60,7 +70,7 @@ func (p *Process) Kill() {
 	if p == nil {
 		return
 	}
-	_ = p.cmd.Process.Kill()
+	_ = p.Signal(syscall.SIGKILL)
 	<-p.done
 }
 
@@ -69,7 +79,7 @@ func (p *Process) Stop() bool {
 	if p == nil {
 		return true
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 		return true
@@ -80,7 +90,15 @@ func (p *Process) Stop() bool {
 }
 
 // Signal sends sig, e.g. SIGSTOP and SIGCONT to freeze the child for a while.
-func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+func (p *Process) Signal(sig syscall.Signal) error {
+	if p.inner == 0 || p.Exited() {
+		return p.cmd.Process.Signal(sig)
+	}
+	if sig == syscall.SIGCONT {
+		_ = p.cmd.Process.Signal(sig) // who waits for a stopped process stops too
+	}
+	return syscall.Kill(p.inner, sig)
+}
 
 // LogTail returns the last lines of the log.
 func (p *Process) LogTail(lines int) string {

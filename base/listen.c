@@ -1,4 +1,4 @@
-#include "extender/listen.h"
+#include "base/listen.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -69,7 +69,7 @@ static int describe(int fd, bool tls, char *url, size_t cap, struct err *err)
 	return 0;
 }
 
-int ex_listen(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err)
+int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_PASSIVE | AI_NUMERICSERV};

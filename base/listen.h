@@ -1,6 +1,6 @@
 /* A listening TCP socket from "ADDR:PORT". */
-#ifndef TESSERA_EXTENDER_LISTEN_H
-#define TESSERA_EXTENDER_LISTEN_H
+#ifndef TESSERA_BASE_LISTEN_H
+#define TESSERA_BASE_LISTEN_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 /* text: "127.0.0.1:8080", "[::1]:8080", "localhost:0", ":8080" (all addresses). *ret_fd is the caller's;
  * url gets "http://ADDR:PORT" with the port in use. ERR_INVALID: not of that form, or no such
  * address; ERR_IO. */
-int ex_listen(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err);
+int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap,
+		struct err *err);
 
 #endif

@@ -1,0 +1,493 @@
+#include "enforcer/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/version.h"
+
+enum family {
+	BUILD_INFO,
+	READY,
+	CONDITION,
+	UPTIME,
+	CHECK,
+	DRIVER,
+	GPU_INFO,
+	GPU_MEMORY,
+	GPU_HEALTHY,
+	GPU_FOREIGN,
+	GPU_MODE,
+	GPU_CLIENTS,
+	GPU_REQUEST,
+	GPU_LIMIT,
+	GPU_PROCESSES,
+	GPU_TEMPERATURE,
+	GPU_ECC,
+	GPU_XID,
+	GPU_MIG,
+	MPS_STATE,
+	MPS_USABLE,
+	MPS_CLIENTS,
+	MPS_GHOSTS,
+	MPS_STARTS,
+	MPS_NAMESPACES,
+	MPS_DRAINS,
+	NRI_SYNCED,
+	NRI_CONNECTIONS,
+	NRI_CALLS,
+	NRI_CALL_MAX,
+	CONTAINERS,
+	REPORTS,
+	STOPPED,
+	CHANGES_REFUSED,
+	HOLDINGS,
+	NODE_WRITES,
+	NODE_IN_SYNC,
+	PODS,
+	PODS_SYNCED,
+	WATCH_PROBLEMS,
+	WORKLOADS,
+	USED,
+	REQUEST,
+	LIMIT,
+	SM,
+	SM_NORMAL,
+	LIMIT_HITS,
+	EVICTIONS,
+	PROCESSES,
+	START_TIME,
+	RUNNING,
+	FAMILY_COUNT,
+};
+
+static const char container_labels[] = "namespace, pod, pod_uuid, container, gpu_uuid, gpu";
+
+static const struct {
+	const char *name, *type, *labels, *help;
+} families[FAMILY_COUNT] = {
+	[BUILD_INFO] = {"tessera_enforcer_build_info", "gauge", "version", "Always 1."},
+	[READY] = {"tessera_enforcer_ready", "gauge", "", "1 when /readyz says so."},
+	[CONDITION] = {"tessera_enforcer_condition", "gauge", "status, reason",
+		       "1 for the node condition TesseraReady as it is now."},
+	[UPTIME] = {"tessera_enforcer_uptime_seconds", "gauge", "", "Since the agent started."},
+	[CHECK] = {"tessera_node_check", "gauge", "check, result",
+		   "1 for what a check of the doctor found at last: ok, skip, warn, fail."},
+	[DRIVER] = {"tessera_node_driver_info", "gauge", "version",
+		    "1 while the driver answers, 0 while it does not."},
+	[GPU_INFO] = {"tessera_node_gpu_info", "gauge", "gpu_uuid, gpu, product", "Always 1."},
+	[GPU_MEMORY] = {"tessera_node_gpu_memory_bytes", "gauge", "gpu_uuid, gpu",
+			"Memory of the GPU."},
+	[GPU_HEALTHY] = {"tessera_node_gpu_healthy", "gauge", "gpu_uuid, gpu",
+			 "1 when the GPU may be used."},
+	[GPU_FOREIGN] = {"tessera_node_gpu_foreign", "gauge", "gpu_uuid, gpu",
+			 "1 while somebody holds the GPU whom Tessera did not place there."},
+	[GPU_MODE] = {"tessera_node_gpu_mode", "gauge", "gpu_uuid, gpu, mode",
+		      "1 for the compute mode that containers run in on the GPU; free: none do."},
+	[GPU_CLIENTS] = {"tessera_node_gpu_clients", "gauge", "gpu_uuid, gpu",
+			 "Started containers that share the GPU."},
+	[GPU_REQUEST] = {"tessera_node_gpu_memory_request_bytes", "gauge", "gpu_uuid, gpu",
+			 "Sum of the memory that they are guaranteed."},
+	[GPU_LIMIT] = {"tessera_node_gpu_memory_limit_bytes", "gauge", "gpu_uuid, gpu",
+		       "Sum of their memory limits."},
+	[GPU_PROCESSES] = {"tessera_node_gpu_processes", "gauge", "gpu_uuid, gpu",
+			   "Processes with a context on the GPU."},
+	[GPU_TEMPERATURE] = {"tessera_node_gpu_temperature_celsius", "gauge", "gpu_uuid, gpu",
+			     "Where the driver tells it."},
+	[GPU_ECC] = {"tessera_node_gpu_ecc_uncorrected_total", "counter", "gpu_uuid, gpu",
+		     "Uncorrected memory errors since the driver was loaded, where it tells them."},
+	[GPU_XID] = {"tessera_node_gpu_last_xid", "gauge", "gpu_uuid, gpu",
+		     "Number of the last XID error; 0: none."},
+	[GPU_MIG] = {"tessera_node_gpu_mig_enabled", "gauge", "gpu_uuid, gpu",
+		     "1 while MIG is on."},
+	[MPS_STATE] = {"tessera_mps_state", "gauge", "state",
+		       "1 for the state of the MPS control daemon; absent where it is not ours."},
+	[MPS_USABLE] = {"tessera_mps_usable", "gauge", "", "1 when containers may start on MPS."},
+	[MPS_CLIENTS] = {"tessera_mps_clients", "gauge", "", "Clients of MPS at the last look."},
+	[MPS_GHOSTS] = {"tessera_mps_ghosts", "gauge", "", "Of them, those whose process is gone."},
+	[MPS_STARTS] = {"tessera_mps_starts_total", "counter", "",
+			"Control daemons started by this agent."},
+	[MPS_NAMESPACES] = {"tessera_mps_namespaces", "gauge", "state",
+			    "Namespaces of containers: wanted; bad, those without their share."},
+	[MPS_DRAINS] = {"tessera_mps_drains_total", "counter", "result",
+			"Containers whose clients were ended before the kill: all, failed."},
+	[NRI_SYNCED] = {"tessera_nri_synchronized", "gauge", "",
+			"1 while the container runtime tells us of its containers."},
+	[NRI_CONNECTIONS] = {"tessera_nri_connections_total", "counter", "result",
+			     "Connections to the runtime: synchronized; lost or not made."},
+	[NRI_CALLS] = {"tessera_nri_calls_total", "counter", "result",
+		       "Calls of the runtime: all; late, answered with an error."},
+	[NRI_CALL_MAX] = {"tessera_nri_call_max_seconds", "gauge", "",
+			  "The longest call since the agent started."},
+	[CONTAINERS] = {"tessera_containers_total", "counter", "verdict",
+			"Containers made: given a share; hidden, no GPU; left alone."},
+	[REPORTS] = {"tessera_container_reports_total", "counter", "kind",
+		     "refused; let-go (fail-open); slipped, found without what it should have; "
+		     "limits-repaired; limits-failed; limits-changed."},
+	[STOPPED] = {"tessera_containers_stopped_total", "counter", "",
+		     "Containers stopped because they had slipped (--stop-slipped)."},
+	[CHANGES_REFUSED] = {"tessera_limit_changes_refused_total", "counter", "",
+			     "Changed allocations of running pods that cannot be applied."},
+	[HOLDINGS] = {"tessera_containers_holding", "gauge", "",
+		      "Containers that hold a part of a GPU now."},
+	[NODE_WRITES] = {"tessera_node_writes_total", "counter", "result",
+			 "Patches of the Node: sent; and requests about it that failed."},
+	[NODE_IN_SYNC] = {"tessera_node_in_sync", "gauge", "",
+			  "1 when the Node carries what it should."},
+	[PODS] = {"tessera_node_pods", "gauge", "", "Pods of this node in the API server."},
+	[PODS_SYNCED] = {"tessera_node_pods_synced", "gauge", "",
+			 "1 when all of them are known and the watch goes on."},
+	[WATCH_PROBLEMS] = {"tessera_node_watch_problems_total", "counter", "",
+			    "Lists and watches of pods that failed."},
+	[WORKLOADS] = {"tessera_usage_workloads", "gauge", "",
+		       "Workloads that /api/v1/usage tells the peaks of."},
+	[USED] = {"tessera_container_memory_used_bytes", "gauge", container_labels,
+		  "Memory in use; absent where it is not known."},
+	[REQUEST] = {"tessera_container_memory_request_bytes", "gauge", container_labels,
+		     "Memory that is guaranteed."},
+	[LIMIT] = {"tessera_container_memory_limit_bytes", "gauge", container_labels,
+		   "Memory limit."},
+	[SM] = {"tessera_container_sm_utilization_percent", "gauge", container_labels,
+		"SM utilisation, of the whole GPU; absent where it is not known."},
+	[SM_NORMAL] = {"tessera_container_sm_utilization_percent_normalized", "gauge",
+		       container_labels,
+		       "The same of its compute share, or else of its share of memory; at most "
+		       "100."},
+	[LIMIT_HITS] = {"tessera_container_memory_limit_hits_total", "counter", container_labels,
+			"Times that memory in use was seen to come within 1 % of the limit."},
+	[EVICTIONS] = {"tessera_container_evictions_total", "counter", container_labels,
+		       "Processes that lost their context while memory was over the request and "
+		       "that lived on, as MPS evicts; one that closed it by itself counts too."},
+	[PROCESSES] = {"tessera_container_processes", "gauge", container_labels,
+		       "Its processes with a context on the GPU."},
+	[START_TIME] = {"tessera_container_start_time_seconds", "gauge", container_labels,
+			"When it was started, since the epoch."},
+	[RUNNING] = {"tessera_container_running_seconds", "gauge", container_labels,
+		     "Since it was started."},
+};
+
+/* ---- text ---- */
+
+static void begin(struct buf *b, enum family f)
+{
+	buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", families[f].name, families[f].help,
+		   families[f].name, families[f].type);
+}
+
+static void label(struct buf *b, const char *name, const char *value, bool first)
+{
+	buf_printf(b, "%s%s=\"", first ? "{" : ",", name);
+	for (const char *p = value; *p != '\0'; p++) {
+		if (*p == '\\' || *p == '"')
+			buf_putc(b, '\\');
+		if (*p == '\n')
+			buf_puts(b, "\\n");
+		else
+			buf_putc(b, *p);
+	}
+	buf_putc(b, '"');
+}
+
+static void value(struct buf *b, int64_t v)
+{
+	buf_putc(b, ' ');
+	buf_put_i64(b, v);
+	buf_putc(b, '\n');
+}
+
+/* One sample with at most two labels. */
+static void sample2(struct buf *b, enum family f, const char *l1, const char *v1, const char *l2,
+		    const char *v2, int64_t v)
+{
+	buf_puts(b, families[f].name);
+	if (l1 != NULL)
+		label(b, l1, v1, true);
+	if (l2 != NULL)
+		label(b, l2, v2, false);
+	if (l1 != NULL)
+		buf_putc(b, '}');
+	value(b, v);
+}
+
+static void sample(struct buf *b, enum family f, const char *l, const char *lv, int64_t v)
+{
+	sample2(b, f, l, lv, NULL, NULL, v);
+}
+
+static void single(struct buf *b, enum family f, int64_t v)
+{
+	begin(b, f);
+	sample(b, f, NULL, NULL, v);
+}
+
+/* ---- GPUs ---- */
+
+struct gpu_sums {
+	int64_t request_mib, limit_mib;
+	unsigned clients;
+	enum st_mode mode;
+};
+
+static void sums_of(const struct en_metrics_view *v, const char *uuid, struct gpu_sums *ret)
+{
+	*ret = (struct gpu_sums){.mode = ST_MODE_FREE};
+	for (size_t i = 0; i < v->measured_count; i++) {
+		const struct en_measured *m = &v->measured[i];
+
+		if (strcmp(m->gpu, uuid) != 0)
+			continue;
+		ret->mode = m->mode;
+		ret->clients++;
+		ret->request_mib += m->request_mib;
+		ret->limit_mib += m->limit_mib;
+	}
+}
+
+/* false: the driver does not tell. */
+static bool gpu_value(const struct en_metrics_view *v, const struct en_probe_gpu *g, enum family f,
+		      int64_t *ret)
+{
+	struct gpu_sums sums;
+
+	sums_of(v, g->uuid, &sums);
+	switch (f) {
+	case GPU_MEMORY:
+		*ret = (int64_t)g->mem_mib << 20;
+		return true;
+	case GPU_HEALTHY:
+		*ret = g->healthy;
+		return true;
+	case GPU_FOREIGN:
+		*ret = g->foreign[0] != '\0';
+		return true;
+	case GPU_CLIENTS:
+		*ret = sums.clients;
+		return true;
+	case GPU_REQUEST:
+		*ret = sums.request_mib << 20;
+		return true;
+	case GPU_LIMIT:
+		*ret = sums.limit_mib << 20;
+		return true;
+	case GPU_PROCESSES:
+		*ret = g->processes;
+		return true;
+	case GPU_TEMPERATURE:
+		*ret = g->state.temperature_c;
+		return *ret > 0;
+	case GPU_ECC:
+		*ret = g->state.ecc_uncorrected;
+		return *ret >= 0;
+	case GPU_XID:
+		*ret = (int64_t)g->xid;
+		return true;
+	case GPU_MIG:
+		*ret = g->mig_enabled;
+		return true;
+	default:
+		*ret = 1;
+		return true;
+	}
+}
+
+static void put_gpus(const struct en_metrics_view *v, enum family f, struct buf *b)
+{
+	begin(b, f);
+	for (size_t i = 0; i < v->probe->gpu_count; i++) {
+		const struct en_probe_gpu *g = &v->probe->gpus[i];
+		struct gpu_sums sums;
+		char idx[24];
+		int64_t n;
+
+		if (!gpu_value(v, g, f, &n))
+			continue;
+		snprintf(idx, sizeof(idx), "%u", g->index);
+		buf_puts(b, families[f].name);
+		label(b, "gpu_uuid", g->uuid, true);
+		label(b, "gpu", idx, false);
+		if (f == GPU_INFO)
+			label(b, "product", g->product, false);
+		if (f == GPU_MODE) {
+			sums_of(v, g->uuid, &sums);
+			label(b, "mode", st_mode_name(sums.mode), false);
+		}
+		buf_putc(b, '}');
+		value(b, n);
+	}
+}
+
+/* ---- containers ---- */
+
+static bool container_value(const struct en_metrics_view *v, const struct en_measured *m,
+			    enum family f, int64_t *ret)
+{
+	switch (f) {
+	case USED:
+		*ret = m->used_mib < 0 ? -1 : m->used_mib << 20;
+		return *ret >= 0;
+	case REQUEST:
+		*ret = (int64_t)m->request_mib << 20;
+		return m->request_mib > 0;
+	case LIMIT:
+		*ret = (int64_t)m->limit_mib << 20;
+		return m->limit_mib > 0;
+	case SM:
+		*ret = m->sm_percent;
+		return *ret >= 0;
+	case SM_NORMAL:
+		*ret = m->sm_normal;
+		return *ret >= 0;
+	case LIMIT_HITS:
+		*ret = (int64_t)m->limit_hits;
+		return true;
+	case EVICTIONS:
+		*ret = (int64_t)m->evictions;
+		return true;
+	case PROCESSES:
+		*ret = m->process_count;
+		return true;
+	case START_TIME:
+		*ret = m->started_s;
+		return *ret > 0;
+	default:
+		*ret = v->wall_s > m->started_s ? v->wall_s - m->started_s : 0;
+		return m->started_s > 0;
+	}
+}
+
+static void put_containers(const struct en_metrics_view *v, enum family f, struct buf *b)
+{
+	begin(b, f);
+	for (size_t i = 0; i < v->measured_count; i++) {
+		const struct en_measured *m = &v->measured[i];
+		char idx[24];
+		int64_t n;
+
+		if (!container_value(v, m, f, &n))
+			continue;
+		snprintf(idx, sizeof(idx), "%u", m->gpu_idx);
+		buf_puts(b, families[f].name);
+		label(b, "namespace", m->ns, true);
+		label(b, "pod", m->pod, false);
+		label(b, "pod_uuid", m->pod_uid, false);
+		label(b, "container", m->container, false);
+		label(b, "gpu_uuid", m->gpu, false);
+		label(b, "gpu", idx, false);
+		buf_putc(b, '}');
+		value(b, n);
+	}
+}
+
+/* ---- the parts ---- */
+
+static void put_agent(const struct en_metrics_view *v, struct buf *b)
+{
+	static const char *const status[] = {"False", "True", "Unknown"};
+
+	begin(b, BUILD_INFO);
+	sample(b, BUILD_INFO, "version", TESSERA_VERSION, 1);
+	single(b, READY, v->ready);
+	if (v->condition != NULL && v->condition->reason != NULL) {
+		begin(b, CONDITION);
+		sample2(b, CONDITION, "status", status[v->condition->status], "reason",
+			v->condition->reason, 1);
+	}
+	single(b, UPTIME, v->uptime_s);
+	if (v->report == NULL)
+		return;
+	begin(b, CHECK);
+	for (size_t i = 0; i < v->report->count; i++)
+		sample2(b, CHECK, "check", v->report->findings[i].name, "result",
+			en_check_result_name(v->report->findings[i].result), 1);
+}
+
+static void put_mps(const struct en_mps_status *m, struct buf *b)
+{
+	begin(b, MPS_STATE);
+	sample(b, MPS_STATE, "state", en_mps_state_name(m->state), 1);
+	single(b, MPS_USABLE, m->usable);
+	single(b, MPS_CLIENTS, (int64_t)m->clients);
+	single(b, MPS_GHOSTS, (int64_t)m->ghosts);
+	single(b, MPS_STARTS, (int64_t)m->starts);
+	begin(b, MPS_NAMESPACES);
+	sample(b, MPS_NAMESPACES, "state", "wanted", (int64_t)m->namespaces);
+	sample(b, MPS_NAMESPACES, "state", "bad", (int64_t)m->namespaces_bad);
+	begin(b, MPS_DRAINS);
+	sample(b, MPS_DRAINS, "result", "all", (int64_t)m->drains);
+	sample(b, MPS_DRAINS, "result", "failed", (int64_t)m->drain_failures);
+}
+
+static void put_nri(const struct en_nri_figures *n, struct buf *b)
+{
+	single(b, NRI_SYNCED, n->synchronized);
+	begin(b, NRI_CONNECTIONS);
+	sample(b, NRI_CONNECTIONS, "result", "synchronized", (int64_t)n->connections);
+	sample(b, NRI_CONNECTIONS, "result", "lost", (int64_t)n->failures);
+	begin(b, NRI_CALLS);
+	sample(b, NRI_CALLS, "result", "all", (int64_t)n->calls);
+	sample(b, NRI_CALLS, "result", "late", (int64_t)n->late);
+	begin(b, NRI_CALL_MAX);
+	buf_printf(b, "%s %lld.%06lld\n", families[NRI_CALL_MAX].name,
+		   (long long)(n->worst_us / 1000000), (long long)(n->worst_us % 1000000));
+}
+
+static void put_plugin(const struct en_metrics_view *v, struct buf *b)
+{
+	const struct en_plugin_stats *s = v->plugin;
+
+	begin(b, CONTAINERS);
+	sample(b, CONTAINERS, "verdict", "given", (int64_t)s->given);
+	sample(b, CONTAINERS, "verdict", "hidden", (int64_t)s->hidden);
+	sample(b, CONTAINERS, "verdict", "left", (int64_t)s->left);
+	begin(b, REPORTS);
+	for (int k = 0; v->reports != NULL && k < EN_REPORT_COUNT; k++)
+		sample(b, REPORTS, "kind", en_report_name((enum en_report_kind)k),
+		       (int64_t)v->reports[k]);
+	single(b, STOPPED, (int64_t)v->stopped);
+	single(b, CHANGES_REFUSED, (int64_t)v->changes_refused);
+	single(b, HOLDINGS, (int64_t)s->holdings);
+}
+
+static void put_api(const struct en_metrics_view *v, struct buf *b)
+{
+	if (v->publisher != NULL) {
+		begin(b, NODE_WRITES);
+		sample(b, NODE_WRITES, "result", "sent", (int64_t)v->publisher->writes);
+		sample(b, NODE_WRITES, "result", "failed", (int64_t)v->publisher->failures);
+		single(b, NODE_IN_SYNC, v->publisher->in_sync);
+	}
+	if (v->pods != NULL) {
+		single(b, PODS, (int64_t)v->pods->pods);
+		single(b, PODS_SYNCED, v->pods->synced);
+		single(b, WATCH_PROBLEMS, (int64_t)v->pods->problems);
+	}
+}
+
+void en_metrics_text(const struct en_metrics_view *v, struct buf *out)
+{
+	put_agent(v, out);
+	if (v->probe != NULL) {
+		begin(out, DRIVER);
+		sample(out, DRIVER, "version", v->probe->driver, v->probe->driver_ok);
+		for (int f = GPU_INFO; f <= GPU_MIG; f++)
+			put_gpus(v, (enum family)f, out);
+	}
+	if (v->mps != NULL)
+		put_mps(v->mps, out);
+	if (v->nri != NULL)
+		put_nri(v->nri, out);
+	if (v->plugin != NULL)
+		put_plugin(v, out);
+	put_api(v, out);
+	single(out, WORKLOADS, (int64_t)v->workloads);
+	for (int f = USED; f <= RUNNING; f++)
+		put_containers(v, (enum family)f, out);
+}
+
+void en_metrics_markdown(struct buf *b)
+{
+	buf_puts(b, "| metric | type | labels | meaning |\n|---|---|---|---|\n");
+	for (int f = 0; f < FAMILY_COUNT; f++)
+		buf_printf(b, "| `%s` | %s | %s | %s |\n", families[f].name, families[f].type,
+			   families[f].labels[0] != '\0' ? families[f].labels : "–",
+			   families[f].help);
+}

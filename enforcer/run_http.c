@@ -1,0 +1,131 @@
+/* What the agent shows over HTTP. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "enforcer/run_internal.h"
+
+/* Ready: what the condition says. Without anything published it is asked for all the same. */
+static bool is_ready(struct agent *a, char why[ERR_MSG_CAP])
+{
+	bool ready;
+
+	pthread_mutex_lock(&a->lock);
+	ready = a->condition.reason != NULL && a->condition.status == EN_STATUS_TRUE;
+	snprintf(why, ERR_MSG_CAP, "%s",
+		 a->condition.reason != NULL ? a->condition.message : "the agent starts");
+	pthread_mutex_unlock(&a->lock);
+	return ready;
+}
+
+static unsigned healthz(void *ctx, struct buf *out)
+{
+	(void)ctx;
+	buf_puts(out, "ok\n");
+	return 200;
+}
+
+static unsigned readyz(void *ctx, struct buf *out)
+{
+	char why[ERR_MSG_CAP];
+	bool ready = is_ready(ctx, why);
+
+	buf_printf(out, "%s\n", ready ? "ok" : why);
+	return ready ? 200 : 503;
+}
+
+static unsigned usage(void *ctx, struct buf *out)
+{
+	struct agent *a = ctx;
+	struct err err = ERR_INIT;
+
+	if (en_usage_json(a->usage, out, &err) == 0)
+		return 200;
+	buf_reset(out);
+	buf_printf(out, "{\"error\":\"%s\"}\n", err.msg);
+	return 500;
+}
+
+static unsigned metrics(void *ctx, struct buf *out)
+{
+	struct agent *a = ctx;
+	struct en_metrics_view v = {.node = a->o.node,
+				    .wall_s = run_wall_s(),
+				    .uptime_s = (run_now_ms() - a->started_ms) / 1000,
+				    .changes_refused = atomic_load(&a->changes_refused),
+				    .stopped = atomic_load(&a->stopped),
+				    .workloads = en_usage_count(a->usage)};
+	struct en_measured *rows = NULL;
+	struct en_publisher_stats publisher;
+	struct en_plugin_stats plugin;
+	struct en_nri_figures nri;
+	struct en_mps_status mps;
+	struct en_pods_stats pods;
+	uint64_t reports[EN_REPORT_COUNT];
+	char why[ERR_MSG_CAP];
+
+	for (int k = 0; k < EN_REPORT_COUNT; k++)
+		reports[k] = atomic_load(&a->reports[k]);
+	v.reports = reports;
+	v.ready = is_ready(a, why);
+	en_plugin_get_stats(a->plugin, &plugin);
+	v.plugin = &plugin;
+	if (a->nri != NULL) {
+		en_nri_get_figures(a->nri, &nri);
+		v.nri = &nri;
+	}
+	if (a->mps != NULL) {
+		en_mps_get_status(a->mps, &mps);
+		v.mps = &mps;
+	}
+	if (a->publisher != NULL) {
+		en_publisher_get_stats(a->publisher, &publisher);
+		v.publisher = &publisher;
+	}
+	if (a->pods != NULL) {
+		en_pods_get_stats(a->pods, &pods);
+		v.pods = &pods;
+	}
+	(void)en_measurer_rows(a->measurer, &rows, &v.measured_count, NULL);
+	v.measured = rows;
+	pthread_mutex_lock(
+		&a->lock); /* the probe, the report and the condition are replaced under it */
+	v.probe = a->probe;
+	v.condition = &a->condition;
+	v.report = a->report->count > 0 ? a->report : NULL;
+	en_metrics_text(&v, out);
+	pthread_mutex_unlock(&a->lock);
+	free(rows);
+	return 200;
+}
+
+static unsigned doctor(void *ctx, struct buf *out)
+{
+	struct agent *a = ctx;
+	struct err err = ERR_INIT;
+	int r;
+
+	pthread_mutex_lock(&a->lock);
+	r = en_doctor_json(a->report, out, &err);
+	pthread_mutex_unlock(&a->lock);
+	if (r == 0)
+		return 200;
+	buf_reset(out);
+	buf_printf(out, "{\"error\":\"%s\"}\n", err.msg);
+	return 500;
+}
+
+int run_http_start(struct agent *a, struct err *err)
+{
+	static const struct en_http_page pages[] = {
+		{"/metrics", "text/plain; version=0.0.4", metrics},
+		{"/healthz", "text/plain", healthz},
+		{"/readyz", "text/plain", readyz},
+		{"/api/v1/usage", "application/json", usage},
+		{"/api/v1/doctor", "application/json", doctor},
+		{0},
+	};
+
+	return a->o.listen[0] != '\0' ? en_http_start(a->o.listen, pages, a, a->log, &a->http, err)
+				      : 0;
+}

@@ -1,0 +1,303 @@
+#include "enforcer/uninstall.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "enforcer/doctor.h"
+#include "enforcer/hook_cgroup.h"
+#include "enforcer/inventory.h"
+#include "enforcer/limits.h"
+#include "enforcer/mps.h"
+#include "kube/client.h"
+#include "kube/client_path.h"
+
+#define CONTAINERS_MAX 256
+#define MPS_MS 70000 /* the daemon takes its time to end, at most 60 s, and is killed then */
+#define CALL_MS 10000
+#define FDS_MAX 16
+
+/* ---- folders ---- */
+
+static __thread char
+	kept[ERR_MSG_CAP]; /* the first that could not be removed; nftw() has no argument */
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	if (remove(path) == 0 || errno == ENOENT)
+		return 0;
+	/* The mount point itself, of a folder that was mounted for us. */
+	if (at->level == 0 && errno == EBUSY)
+		return 0;
+	if (kept[0] == '\0')
+		snprintf(kept, sizeof(kept), "%.400s: %s", path, strerror(errno));
+	return 0;
+}
+
+int en_remove_tree(const char *path, struct err *err)
+{
+	const char *second = path[0] == '/' ? strchr(path + 1, '/') : NULL;
+
+	if (second == NULL || second[1] == '\0' || strstr(path, "..") != NULL)
+		return err_set(err, ERR_INVALID, "%.300s: not removed, for it is not deep enough",
+			       path);
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		return 0;
+	kept[0] = '\0';
+	if (nftw(path, remove_one, FDS_MAX, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0)
+		return err_set(err, ERR_IO, "%.300s: %s", path, strerror(errno));
+	return kept[0] != '\0' ? err_set(err, ERR_IO, "%s", kept) : 0;
+}
+
+/* ---- the parts; each says itself what went wrong, and the others go on ---- */
+
+struct work {
+	struct en_run_options o;
+	bool force, failed;
+};
+
+static void say(struct work *w, const char *what, const struct err *err)
+{
+	fprintf(stderr, "tessera-enforcer uninstall: %s: %s\n", what, err->msg);
+	w->failed = true;
+}
+
+/* An agent that runs would bring everything back. *ret_fd is kept until the end. */
+static int check_agent(const struct work *w, int *ret_fd, struct err *err)
+{
+	char path[EN_PATH_CAP];
+
+	snprintf(path, sizeof(path), "%s/enforcer.lock", w->o.run_dir);
+	*ret_fd = open(path, O_RDWR | O_CLOEXEC);
+	if (*ret_fd >= 0 && flock(*ret_fd, LOCK_EX | LOCK_NB) != 0)
+		return err_set(err, ERR_CONFLICT, "%s is held: end the agent first", path);
+	return 0;
+}
+
+/* Containers lose their limits; without --force none may be there. */
+static int release_containers(struct work *w, struct err *err)
+{
+	const struct en_limits_options lo = {.library = w->o.nvml[0] != '\0' ? w->o.nvml : NULL,
+					     .smi = w->o.smi};
+	struct en_doctor_container *list = calloc(CONTAINERS_MAX, sizeof(*list));
+	struct en_limits *limits = NULL;
+	size_t count = list != NULL ? en_doctor_scan("", list, CONTAINERS_MAX) : 0;
+	int r = list != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+
+	if (r == 0 && count > 0 && !w->force)
+		r = err_set(err, ERR_CONFLICT,
+			    "%zu containers have a share (first: %s in %.200s): delete their pods, "
+			    "or use --force",
+			    count, list[0].name, list[0].cgroup);
+	count = count < CONTAINERS_MAX ? count : CONTAINERS_MAX;
+	if (r == 0 && count > 0)
+		r = en_limits_new(&lo, &limits, err);
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		for (size_t k = 0; list[i].by_cgroup && k < list[i].gpu_count; k++) {
+			struct err why = ERR_INIT;
+
+			if (en_limits_clear(en_limits_ops(limits), list[i].cgroup, list[i].gpus[k],
+					    &why) != 0)
+				say(w, list[i].name, &why);
+		}
+	}
+	en_limits_free(limits);
+	free(list);
+	return r;
+}
+
+/* The daemon that an agent left running. */
+static int end_mps(const struct work *w, struct err *err)
+{
+	char run_dir[EN_PATH_CAP], pid[EN_PATH_CAP + 16];
+	const struct en_mps_options mo = {.control = w->o.mps_control,
+					  .pipe_dir = w->o.pipe_dir,
+					  .log_dir = w->o.mps_log_dir,
+					  .run_dir = run_dir};
+	struct en_mps *m = NULL;
+	struct en_mps_status s = {0};
+	int r;
+
+	snprintf(run_dir, sizeof(run_dir), "%s/mps", w->o.run_dir);
+	snprintf(pid, sizeof(pid), "%s/daemon.pid", run_dir);
+	if (!w->o.mps || access(pid, F_OK) != 0)
+		return 0;
+	r = en_mps_new(&mo, &m, err);
+	if (r == 0)
+		r = en_mps_thread_start(m, err);
+	if (r == 0) {
+		/* It is ended by whom it belongs to: taken over first. */
+		en_mps_want(m, true);
+		for (int i = 0; i < 100 && s.pid == 0; i++) {
+			nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+			en_mps_get_status(m, &s);
+		}
+		if (!en_mps_shutdown(m, MPS_MS))
+			r = err_set(err, ERR_IO, "process %lld does not end", (long long)s.pid);
+		en_mps_thread_stop(m);
+	}
+	en_mps_free(m);
+	return r;
+}
+
+static int call(struct ku_client *c, const char *path, const char *type, const char *body,
+		struct err *err)
+{
+	const struct ku_request rq = {.method = "PATCH",
+				      .path = path,
+				      .content_type = type,
+				      .body = body,
+				      .body_len = strlen(body),
+				      .deadline_ms = CALL_MS,
+				      .retry = true};
+	struct ku_answer a;
+	int r = ku_client_call(c, &rq, &a, err);
+
+	if (r != 0)
+		return r;
+	if (a.reply.kind != KU_REPLY_HTTP || (a.reply.status >= 300 && a.reply.status != 404))
+		r = err_set(err, ERR_IO, "%.300s", a.reply.text);
+	ku_answer_fini(&a);
+	return r;
+}
+
+static int clean_node(const struct work *w, struct err *err)
+{
+	static const char annotations[] = "{\"metadata\":{\"annotations\":{\"" EN_INVENTORY_KEY
+					  "\":null,\"" EN_INVENTORY_TIME_KEY "\":null}}}";
+	static const char condition[] = "{\"status\":{\"conditions\":[{\"$patch\":\"delete\","
+					"\"type\":\"" EN_CONDITION_TYPE "\"}]}}";
+	struct ku_client_options co = {.user_agent = "tessera-enforcer", .connections = 4};
+	struct buf node = BUF_INIT, status = BUF_INIT;
+	struct ku_client *c = NULL;
+	struct ku_config config;
+	int r = w->o.kubeconfig[0] != '\0' ? ku_config_load(w->o.kubeconfig, NULL, &config, err)
+					   : ku_config_in_cluster(NULL, &config, err);
+
+	if (r == ERR_NOT_FOUND && w->o.kubeconfig[0] == '\0')
+		return 0; /* not in a cluster: nothing was published */
+	if (r != 0)
+		return r;
+	co.config = &config;
+	r = ku_client_new(&co, &c, err);
+	ku_config_fini(&config);
+	if (r != 0)
+		return r;
+	ku_path_node(&node, w->o.node, NULL);
+	ku_path_node(&status, w->o.node, "status");
+	if (buf_str(&node) == NULL || buf_str(&status) == NULL)
+		r = err_set(err, ERR_NOMEM, "out of memory");
+	if (r == 0)
+		r = call(c, buf_str(&node), "application/merge-patch+json", annotations, err);
+	if (r == 0)
+		r = call(c, buf_str(&status), "application/strategic-merge-patch+json", condition,
+			 err);
+	buf_fini(&node);
+	buf_fini(&status);
+	ku_client_free(c);
+	return r;
+}
+
+/* The hook on the host, and its folders where they are empty then. */
+static int remove_hook(const struct work *w, struct err *err)
+{
+	char path[EN_PATH_CAP];
+	char *slash;
+
+	if (w->o.hook_path[0] == '\0')
+		return 0;
+	if (strlen(w->o.hook_path) >= sizeof(path))
+		return err_set(err, ERR_INVALID, "--hook-path is too long");
+	memcpy(path, w->o.hook_path, strlen(w->o.hook_path) + 1);
+	if (unlink(path) != 0 && errno != ENOENT)
+		return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+	for (int i = 0; i < 2 && (slash = strrchr(path, '/')) != NULL && slash != path; i++) {
+		*slash = '\0';
+		if (rmdir(path) != 0)
+			break;
+	}
+	(void)unlink(w->o.hook_socket);
+	return 0;
+}
+
+static void step(struct work *w, const char *what, int (*fn)(const struct work *, struct err *))
+{
+	struct err err = ERR_INIT;
+
+	if (fn(w, &err) != 0)
+		say(w, what, &err);
+}
+
+static void remove_folders(struct work *w)
+{
+	const char *const folders[] = {w->o.run_dir, w->o.pipe_dir, w->o.mps_log_dir,
+				       w->o.state_dir};
+
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		struct err err = ERR_INIT;
+
+		if (folders[i][0] != '\0' && en_remove_tree(folders[i], &err) != 0)
+			say(w, "folder", &err);
+	}
+}
+
+/* --force is ours, the rest is the agent's. */
+static int parse(int argc, char *const *argv, struct work *w, struct err *err)
+{
+	char **rest = calloc((size_t)argc + 1, sizeof(char *));
+	int n = 0, r;
+
+	if (rest == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	for (int i = 0; i < argc; i++) {
+		if (strcmp(argv[i], "--force") == 0)
+			w->force = true;
+		else
+			rest[n++] = argv[i];
+	}
+	r = en_run_options_parse(n, rest, NULL, &w->o, err);
+	free(rest);
+	return r;
+}
+
+int en_uninstall_main(int argc, char *const *argv)
+{
+	static const char usage[] =
+		"usage: tessera-enforcer uninstall [--force] [option of run...]\n"
+		"Takes from the node what the agent brought: memory limits, the MPS daemon, the\n"
+		"inventory and condition of the Node, the hook, and all folders. Refuses while an\n"
+		"agent runs, and, without --force, while containers have a share.\n";
+	struct work w = {.failed = false};
+	struct err err = ERR_INIT;
+	int fd = -1, r;
+
+	if (parse(argc, argv, &w, &err) != 0) {
+		fprintf(stderr, "tessera-enforcer uninstall: %s\n", err.msg);
+		return 2;
+	}
+	if (w.o.help)
+		return fputs(usage, stdout) < 0;
+	r = check_agent(&w, &fd, &err);
+	if (r == 0)
+		r = release_containers(&w, &err);
+	if (r != 0) {
+		fprintf(stderr, "tessera-enforcer uninstall: %s\n", err.msg);
+	} else {
+		step(&w, "MPS", end_mps);
+		step(&w, "node", clean_node);
+		step(&w, "hook", remove_hook);
+		remove_folders(&w);
+	}
+	if (fd >= 0)
+		close(fd);
+	return r != 0 || w.failed;
+}

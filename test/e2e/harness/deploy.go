@@ -20,7 +20,7 @@ var plurals = map[string]string{
 	"ClusterRoleBinding": "clusterrolebindings", "Role": "roles", "RoleBinding": "rolebindings",
 	"Deployment": "deployments", "DaemonSet": "daemonsets", "Service": "services",
 	"NetworkPolicy": "networkpolicies", "PodDisruptionBudget": "poddisruptionbudgets",
-	"ConfigMap": "configmaps", "PriorityClass": "priorityclasses",
+	"ConfigMap": "configmaps", "Secret": "secrets", "PriorityClass": "priorityclasses",
 	"MutatingWebhookConfiguration":     "mutatingwebhookconfigurations",
 	"ValidatingWebhookConfiguration":   "validatingwebhookconfigurations",
 	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",

@@ -23,7 +23,8 @@ type SchedulerConfig struct {
 	NoBind      bool   // leave bindVerb out
 	HTTPTimeout string // "": as shipped
 	LeaderElect bool
-	Block       bool // deploy/extender-block.yaml in the scheduler of the cluster, in its place
+	Block       bool   // deploy/extender-block.yaml in the scheduler of the cluster, in its place
+	TLS         string // folder with the client's certificate; "": the extender speaks plain HTTP
 }
 
 // The scheduler of a cluster, as it is without a word about extenders.
@@ -66,6 +67,16 @@ func (s SchedulerConfig) Render(kubeconfig string) (string, error) {
 		text = text[:i+1]
 	} else {
 		change(`- urlPrefix:`, "- urlPrefix: "+s.Extender+"\n")
+		for _, f := range [][2]string{{"caFile", "ca.crt"}, {"certFile", "client.crt"}, {"keyFile", "client.key"}} {
+			to := ""
+			if s.TLS != "" {
+				to = "    " + f[0] + ": " + filepath.Join(s.TLS, f[1]) + "\n"
+			}
+			change("    "+f[0]+": /etc/tessera/client/"+regexp.QuoteMeta(f[1]), to)
+		}
+		if s.TLS == "" {
+			change(`  tlsConfig:`, "")
+		}
 		if s.NodesMode {
 			change(`  nodeCacheCapable: true`, "  nodeCacheCapable: false\n")
 		}

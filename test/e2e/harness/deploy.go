@@ -97,6 +97,9 @@ func (c *Client) Create(m Manifest, dry bool) error {
 	return nil
 }
 
+// Remove deletes the object.
+func (c *Client) Remove(m Manifest) error { return c.Delete(m.path()+"/"+m.Name, 0) }
+
 // Account is the service account of deploy/ with tokens of its own.
 type Account struct {
 	client *Client

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -72,6 +73,12 @@ func Certificates(dir string, args ...string) error {
 		return fmt.Errorf("certificates.sh: %w: %s", err, out)
 	}
 	return nil
+}
+
+// Base64File is the contents of a file as Kubernetes takes bytes.
+func Base64File(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return base64.StdEncoding.EncodeToString(text), err
 }
 
 // Kustomized is what `kubectl apply -k deploy/` would apply, with certificates made for this.

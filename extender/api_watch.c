@@ -344,6 +344,7 @@ int ex_api_watch_start(struct ex_api *a, enum ex_api_kind kind, struct err *err)
 		.field_selector = nodes ? NULL : "status.phase!=Succeeded,status.phase!=Failed",
 		.prune = nodes ? ku_prune_nodes : ku_prune_pods,
 		.consistent = true,
+		.silence_ms = a->cfg.silence_ms,
 		.handler =
 			{
 				.on_object = nodes ? on_node : on_pod,

@@ -143,6 +143,7 @@ static int start_api(struct ex_service *s, const struct ex_options *o, const str
 		.renew_ms = o->renew_s * 1000,
 		.retry_ms = o->retry_s * 1000,
 		.bind_ms = o->bind_ms,
+		.silence_ms = o->silence_s * 1000,
 		.totals = o->node_totals,
 		.instance = identity,
 	};

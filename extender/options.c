@@ -62,6 +62,10 @@ static const struct row rows[] = {
 	 "Answer a bind after so many milliseconds at the latest: a second less than the "
 	 "scheduler's httpTimeout.",
 	 INTEGER, AT(bind_ms), 100, 600000, false},
+	{"watch-silence", "SECONDS", "TESSERA_WATCH_SILENCE", "150",
+	 "A watch without a byte for so long is dead, and begun again. API servers send something "
+	 "each minute.",
+	 INTEGER, AT(silence_s), 1, 3600, false},
 	{"node-totals", "yes|no", "TESSERA_NODE_TOTALS", "yes",
 	 "Write each node's GPU memory to its status as tessera.dev/gpu-memory (MiB), where it "
 	 "differs.",

@@ -79,16 +79,26 @@ static bool is_leftover(const struct parse *p, const struct slot *s)
 	return false;
 }
 
-static void drop_leftover(struct slot *s)
+static void drop(struct parse *p, struct slot *s, enum contract_field field)
+{
+	if (p->left != NULL && s->kv[field] != NULL)
+		p->left[s->kv[field] - p->pod->annotations] = true;
+	s->kv[field] = NULL;
+}
+
+static void drop_leftover(struct parse *p, struct slot *s)
 {
 	const struct st_kv *mode = s->kv[CONTRACT_MODE];
 
 	if (s->has_target_keys || s->whole.n > 0 || s->mig.n > 0 || s->kv[CONTRACT_MIG_PROFILE] ||
-	    s->hami[HAMI_MEM].n > 0 || s->hami[HAMI_MEM_PERCENT].n > 0 || s->hami[HAMI_CORES].n > 0)
-		s->kv[CONTRACT_MEM_REQUEST] = s->kv[CONTRACT_MEM_LIMIT] = NULL;
+	    s->hami[HAMI_MEM].n > 0 || s->hami[HAMI_MEM_PERCENT].n > 0 ||
+	    s->hami[HAMI_CORES].n > 0) {
+		drop(p, s, CONTRACT_MEM_REQUEST);
+		drop(p, s, CONTRACT_MEM_LIMIT);
+	}
 	if (mode != NULL && (strcmp(mode->value, st_mode_name(ST_MODE_EXCLUSIVE)) == 0 ||
 			     strcmp(mode->value, st_mode_name(ST_MODE_MIG)) == 0))
-		s->kv[CONTRACT_MODE] = NULL;
+		drop(p, s, CONTRACT_MODE);
 }
 
 static const struct st_kv *own_share(const struct slot *s)
@@ -360,7 +370,7 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 	if (r != 0)
 		return r;
 	if (is_leftover(p, s))
-		drop_leftover(s);
+		drop_leftover(p, s);
 	r = check_kinds(p, s);
 	if (r != 0)
 		return r;
@@ -472,10 +482,10 @@ static int check_request(struct parse *p, const struct st_request *req)
 	return 0;
 }
 
-int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
-		      struct st_request *ret, struct st_warnings *ret_warn, struct err *err)
+static int parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+		 struct st_request *ret, struct st_warnings *ret_warn, bool *left, struct err *err)
 {
-	struct parse p = {.pod = pod, .opt = opt, .warn = ret_warn, .err = err};
+	struct parse p = {.pod = pod, .opt = opt, .warn = ret_warn, .err = err, .left = left};
 	struct st_request req = {0};
 	int r;
 
@@ -498,4 +508,19 @@ int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_op
 	st_pod_spec_totals(pod, &req.cpu_milli, &req.mem_mib);
 	*ret = req;
 	return 0;
+}
+
+int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+		      struct st_request *ret, struct st_warnings *ret_warn, struct err *err)
+{
+	return parse(pod, opt, ret, ret_warn, NULL, err);
+}
+
+int st_contract_leftovers(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+			  bool *ret, struct err *err)
+{
+	struct st_request req;
+
+	memset(ret, 0, pod->annotation_count * sizeof(*ret));
+	return parse(pod, opt, &req, NULL, ret, err);
 }

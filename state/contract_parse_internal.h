@@ -48,6 +48,7 @@ struct parse {
 	const struct st_contract_options *opt;
 	struct st_warnings *warn;
 	struct err *err;
+	bool *left; /* of each annotation of the pod: not read, a leftover; may be NULL */
 	const char *pod_value[POD_KEY_COUNT];
 	bool leftover;     /* carries tessera.dev/allocation, its own or one it was copied with */
 	bool preferred;    /* compute-mode-policy */

@@ -383,9 +383,11 @@ struct fr_gpu fr_gpu_after_mig(struct fr_measure *m, const struct fr_gpu *g, int
 	const struct fr_type *t = &m->types[g->type];
 	struct fr_gpu a = *g;
 
+	a.mode = ST_MODE_MIG;
 	a.mig_placed |= st_mig_bit(t->mig, profile, start);
 	a.free_mib = (int32_t)arith_mul_div_floor(
-		t->alloc_mib, st_mig_units_free(t->mig, a.mig_placed), t->mig->units_total);
+		t->alloc_mib, st_mig_units_free_in(t->mig, t->mig_open, a.mig_placed),
+		t->mig->units_total);
 	a.row = fr_row_find(m, &a);
 	return a;
 }

@@ -29,7 +29,9 @@ struct fr_type_class {
 struct fr_type {
 	uint32_t product;
 	int32_t alloc_mib;
-	const struct st_mig_geometry *mig;
+	const struct st_mig_geometry *mig; /* in MIG mode, or to be switched into it */
+	uint64_t mig_open;                 /* as st_gpu.mig_open */
+	bool switchable;     /* usable without MIG too, as long as it is not in MIG mode */
 	int32_t clients_cap; /* more clients left than this makes no difference to any class */
 	int64_t gpu_sum;     /* the workload's G, with amounts taken as parts of this device */
 	int32_t bid_group;

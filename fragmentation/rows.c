@@ -15,7 +15,8 @@ static int64_t milli_of(const struct fr_type *t, int64_t mib)
 int32_t fr_milli(const struct fr_type *t, enum st_mode mode, int32_t free_mib, uint64_t mig_placed)
 {
 	if (mode == ST_MODE_MIG)
-		return st_mig_units_free(t->mig, mig_placed) * 1000 / t->mig->units_total;
+		return st_mig_units_free_in(t->mig, t->mig_open, mig_placed) * 1000 /
+		       t->mig->units_total;
 	return free_mib > 0 ? (int32_t)milli_of(t, free_mib) : 0;
 }
 
@@ -25,6 +26,12 @@ static int32_t class_size_mib(const struct fr_class *c, int32_t alloc_mib)
 				      : arith_mul_div_floor(alloc_mib, c->size_nano, ST_NANO);
 
 	return (int32_t)arith_max(mib, 1);
+}
+
+static int16_t class_profile(const struct fr_class *c, const struct st_mig_geometry *g)
+{
+	return (int16_t)(c->profile[0] != '\0' ? st_mig_profile_find(g, c->profile)
+					       : st_mig_smallest(g, c->size_mib, c->size_nano));
 }
 
 static void type_class_fill(const struct fr_class *c, const struct fr_type *t, const char *product,
@@ -38,14 +45,14 @@ static void type_class_fill(const struct fr_class *c, const struct fr_type *t, c
 	case ST_KIND_SHARE:
 		ret->d_mib = class_size_mib(c, t->alloc_mib);
 		ret->d_milli = (int32_t)arith_min(milli_of(t, ret->d_mib), INT32_MAX);
-		ret->accepted = ret->accepted && !t->mig;
+		ret->accepted = ret->accepted && (!t->mig || t->switchable);
 		break;
 	case ST_KIND_WHOLE:
 		ret->d_milli = 1000;
-		ret->accepted = ret->accepted && !t->mig;
+		ret->accepted = ret->accepted && (!t->mig || t->switchable);
 		break;
 	case ST_KIND_MIG:
-		ret->profile = t->mig ? (int16_t)st_mig_profile_find(t->mig, c->profile) : -1;
+		ret->profile = t->mig ? class_profile(c, t->mig) : -1;
 		if (ret->profile < 0)
 			ret->accepted = false;
 		else
@@ -75,7 +82,13 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 		m->type_cap = cap;
 	}
 	t = &m->types[m->type_count];
-	*t = (struct fr_type){.product = product, .alloc_mib = g->alloc_mib, .mig = g->mig};
+	*t = (struct fr_type){
+		.product = product,
+		.alloc_mib = g->alloc_mib,
+		.mig = g->mig ? g->mig : g->mig_could,
+		.mig_open = g->mig_open,
+		.switchable = g->mig_could != NULL,
+	};
 	t->classes = calloc(m->class_count + 1, sizeof(*t->classes));
 	if (!t->classes)
 		return -1;
@@ -108,7 +121,9 @@ int fr_types_find(struct fr_measure *m, uint32_t product, const struct st_gpu *g
 	for (uint32_t i = 0; i < m->type_count; i++) {
 		const struct fr_type *t = &m->types[i];
 
-		if (t->product == product && t->alloc_mib == g->alloc_mib && t->mig == g->mig)
+		if (t->product == product && t->alloc_mib == g->alloc_mib &&
+		    t->mig == (g->mig ? g->mig : g->mig_could) && t->mig_open == g->mig_open &&
+		    t->switchable == (g->mig_could != NULL))
 			return (int)i;
 	}
 	return m->type_count < UINT16_MAX ? type_add(m, product, g) : -1;
@@ -132,8 +147,9 @@ static int32_t class_tasks(const struct fr_class *c, const struct fr_type *t,
 	case ST_KIND_WHOLE:
 		return g->mode == ST_MODE_FREE;
 	case ST_KIND_MIG:
-		return g->mode == ST_MODE_MIG ? st_mig_max_more(t->mig, g->mig_placed, tc->profile)
-					      : 0;
+		if (g->mode != ST_MODE_MIG && !(g->mode == ST_MODE_FREE && t->switchable))
+			return 0;
+		return st_mig_max_more_in(t->mig, t->mig_open, g->mig_placed, tc->profile);
 	case ST_KIND_SHARE:
 		break;
 	}

@@ -456,6 +456,22 @@ static enum bp_verdict why_not(const struct bp_task *t)
 	return BP_COMBINATION;
 }
 
+static bool has_mig(const struct st_request *req)
+{
+	for (unsigned i = 0; i < req->item_count; i++)
+		if (req->items[i].kind == ST_KIND_MIG)
+			return true;
+	return false;
+}
+
+static int32_t exact_score(const struct search *s)
+{
+	struct fr_change ch[ST_GPUS_MAX];
+	unsigned n = changes_with(s, ST_GPUS_MAX, 0, ch);
+
+	return fr_measure_score_exact(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
+}
+
 enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int32_t *ret_score)
 {
 	struct search s;
@@ -471,7 +487,7 @@ enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int3
 			return why_not(t);
 	}
 	if (t->how->pick == BP_PICK_MEASURE)
-		*ret_score = score_with(&s, ST_GPUS_MAX, 0);
+		*ret_score = has_mig(t->req) ? exact_score(&s) : score_with(&s, ST_GPUS_MAX, 0);
 	if (s.clash)
 		*ret_score -= BP_NEIGHBOUR_PENALTY;
 	return BP_OK;

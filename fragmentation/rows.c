@@ -66,6 +66,18 @@ static void type_class_fill(const struct fr_class *c, const struct fr_type *t, c
 			       (uint64_t)c->cpu_milli;
 }
 
+/* The table of what layouts are worth, for the classes that this type of GPU can serve. */
+static int value_make(const struct fr_measure *m, struct fr_type *t)
+{
+	int64_t weight[ST_MIG_PROFILES_MAX] = {0};
+
+	for (uint32_t i = 0; i < m->class_count; i++)
+		if (m->valued[i] && t->classes[i].accepted)
+			weight[t->classes[i].profile] += (int64_t)m->weight[i] * m->count[i];
+	t->value = fr_mig_value_new(t->mig, t->mig_open, weight);
+	return t->value ? 0 : ERR_NOMEM;
+}
+
 static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu *g)
 {
 	struct strpool *products = st_cluster_products(m->cluster);
@@ -107,6 +119,10 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = t->alloc_mib / d_min + 1;
+	if (m->kind == FR_CA && m->has_mig && t->mig && value_make(m, t) < 0) {
+		free(t->classes);
+		return -1;
+	}
 	if (m->bid && fr_bid_type_init(m, t) < 0) {
 		free(t->classes);
 		return -1;
@@ -136,6 +152,12 @@ static bool class_takes_mode(const struct fr_class *c, uint8_t mode)
 	return c->mode_preferred && (mode == ST_MODE_TIME_SLICING || mode == ST_MODE_SM_SHARING);
 }
 
+/* Is the GPU one whose layout of instances counts: in MIG mode, or idle and to be switched? */
+static bool layout_counts(const struct fr_type *t, const struct fr_row_key *g)
+{
+	return g->mode == ST_MODE_MIG || (g->mode == ST_MODE_FREE && t->switchable);
+}
+
 /* Tasks of the class that this one GPU could hold, and the milli they fill. */
 static int32_t class_tasks(const struct fr_class *c, const struct fr_type *t,
 			   const struct fr_type_class *tc, const struct fr_row_key *g)
@@ -147,7 +169,7 @@ static int32_t class_tasks(const struct fr_class *c, const struct fr_type *t,
 	case ST_KIND_WHOLE:
 		return g->mode == ST_MODE_FREE;
 	case ST_KIND_MIG:
-		if (g->mode != ST_MODE_MIG && !(g->mode == ST_MODE_FREE && t->switchable))
+		if (!layout_counts(t, g))
 			return 0;
 		return st_mig_max_more_in(t->mig, t->mig_open, g->mig_placed, tc->profile);
 	case ST_KIND_SHARE:
@@ -182,6 +204,8 @@ static void row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 		unfit[i] = tasks == 0               ? r
 			   : c->kind == ST_KIND_MIG ? (int32_t)arith_max(r - fill[i], 0)
 						    : 0;
+		if (t->value && m->valued[i] && tc->accepted && layout_counts(t, key))
+			fill[i] = r - fr_mig_value_at(t->value, key->mig_placed);
 	}
 }
 

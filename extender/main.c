@@ -68,8 +68,12 @@ static struct ex_service_config service_config(const struct ex_options *o, struc
 				.reserve_mib = (int32_t)o->reserve_mib,
 				.clients_max = (int32_t)o->clients_max,
 				.overcommit_permille = (int32_t)o->overcommit_permille,
+				.mig_fixed = !o->mig_switch,
 			},
-		.contract = {.prefix = o->prefix, .hami = o->hami, .cdi = o->cdi},
+		.contract = {.prefix = o->prefix,
+			     .hami = o->hami,
+			     .mig_isolation = o->mig_isolation,
+			     .cdi = o->cdi},
 		.placer =
 			{
 				.policy = po_policy_find(o->policy),

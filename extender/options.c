@@ -113,6 +113,13 @@ static const struct row rows[] = {
 	{"hami", NULL, "TESSERA_HAMI", "no",
 	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0,
 	 false},
+	{"mig-isolation", NULL, "TESSERA_MIG_ISOLATION", "no",
+	 "Serve shares of pods with tessera.dev/isolation: hardware by MIG instances; such pods are "
+	 "refused otherwise.",
+	 FLAG, AT(mig_isolation), 0, 0, false},
+	{"mig-switch", "yes|no", "TESSERA_MIG_SWITCH", "yes",
+	 "Place MIG instances on idle GPUs whose node says that it may switch them into MIG mode, too.",
+	 YES_NO, AT(mig_switch), 0, 0, false},
 	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0,
 	 false},
 	{"prefix", "P", "TESSERA_PREFIX", "nvidia.com/container.",

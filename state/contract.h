@@ -16,6 +16,7 @@
 struct st_contract_options {
 	const char *prefix; /* NULL: "nvidia.com/container." */
 	bool hami;          /* understand nvidia.com/gpumem, gpumem-percentage, gpucores */
+	bool mig_isolation; /* tessera.dev/isolation: hardware makes shares MIG instances */
 	bool cdi;           /* write devices as k8s.device-plugin.nvidia.com/gpu=GPU-... */
 };
 

@@ -91,8 +91,8 @@ static void drop_leftover(struct parse *p, struct slot *s)
 	const struct st_kv *mode = s->kv[CONTRACT_MODE];
 
 	if (s->has_target_keys || s->whole.n > 0 || s->mig.n > 0 || s->kv[CONTRACT_MIG_PROFILE] ||
-	    s->hami[HAMI_MEM].n > 0 || s->hami[HAMI_MEM_PERCENT].n > 0 ||
-	    s->hami[HAMI_CORES].n > 0) {
+	    s->kv[CONTRACT_MIG_MEMORY] || s->hami[HAMI_MEM].n > 0 ||
+	    s->hami[HAMI_MEM_PERCENT].n > 0 || s->hami[HAMI_CORES].n > 0) {
 		drop(p, s, CONTRACT_MEM_REQUEST);
 		drop(p, s, CONTRACT_MEM_LIMIT);
 	}
@@ -116,11 +116,17 @@ static const struct amount *hami_share(const struct slot *s)
 	return NULL;
 }
 
+static const struct st_kv *mig_key(const struct slot *s)
+{
+	return s->kv[CONTRACT_MIG_PROFILE] ? s->kv[CONTRACT_MIG_PROFILE]
+					   : s->kv[CONTRACT_MIG_MEMORY];
+}
+
 /* A container gets one thing: refuses the combinations. */
 static int check_kinds(struct parse *p, const struct slot *s)
 {
 	int pod_key = p->pod_value[POD_FRACTION] != NULL ? POD_FRACTION : POD_MEMORY;
-	const struct st_kv *own = own_share(s), *mig = s->kv[CONTRACT_MIG_PROFILE];
+	const struct st_kv *own = own_share(s), *mig = mig_key(s);
 	const struct amount *hami = hami_share(s);
 	struct st_kv share = {NULL, NULL};
 
@@ -171,6 +177,14 @@ static int build_mode(struct parse *p, const struct slot *s, struct st_item *it)
 			return contract_bad(p, ERR_INVALID, compute->key, compute->value,
 					    "is for container \"%s\", which has no share of a GPU",
 					    s->name);
+		if (mode != NULL && it != NULL && it->kind == ST_KIND_MIG &&
+		    m == ST_MODE_SM_SHARING)
+			return contract_bad(
+				p, ERR_INVALID, mode->key, mode->value,
+				"is for container \"%s\", which gets a MIG instance: "
+				"MPS inside a MIG instance is not supported, its memory "
+				"limits do not hold there",
+				s->name);
 		if (mode != NULL)
 			contract_warn(p, mode->key, mode->value,
 				      "has no effect: the container has no share of a GPU");
@@ -285,12 +299,19 @@ static void profile_of_resource(const char *resource, char profile[ST_MIG_NAME_C
 
 static int build_mig(struct parse *p, const struct slot *s, struct st_item *it)
 {
-	const struct st_kv *key = s->kv[CONTRACT_MIG_PROFILE];
+	const struct st_kv *key = s->kv[CONTRACT_MIG_PROFILE], *mem = s->kv[CONTRACT_MIG_MEMORY];
 	char profile[ST_MIG_NAME_CAP];
 
 	it->kind = ST_KIND_MIG;
 	it->mode = ST_MODE_MIG;
 	it->count = s->mig.n > 0 ? (uint8_t)s->mig.n : 1;
+	if (mem != NULL && (key != NULL || s->mig.n > 0))
+		return contract_bad(
+			p, ERR_INVALID, mem->key, mem->value,
+			"together with a MIG profile (%s); only one of them can be given",
+			key != NULL ? key->key : s->mig.name);
+	if (mem != NULL)
+		return parse_memory(p, mem->key, mem->value, &it->request_mib);
 	if (s->mig.n > 0) {
 		profile_of_resource(s->mig.name, profile);
 		if (strlen(s->mig.name) - strlen(RESOURCE_MIG) >= ST_MIG_NAME_CAP ||
@@ -312,6 +333,38 @@ static int build_mig(struct parse *p, const struct slot *s, struct st_item *it)
 	if (it->count > 1)
 		contract_warn(p, s->mig.name, s->mig.text,
 			      "MIG instances: a CUDA process uses one of them at a time");
+	return 0;
+}
+
+/* isolation: hardware on a share: an instance at least as large on each of its GPUs. */
+static int build_isolation(struct parse *p, const struct slot *s, struct st_item *it)
+{
+	const struct st_kv *compute = s->kv[CONTRACT_COMPUTE_REQUEST];
+
+	if (!p->hardware || it->kind != ST_KIND_SHARE)
+		return 0;
+	if (p->opt == NULL || !p->opt->mig_isolation)
+		return contract_bad(
+			p, ERR_INVALID, contract_pod_keys[POD_ISOLATION],
+			p->pod_value[POD_ISOLATION],
+			"asks for a MIG instance for the share of container \"%s\", and "
+			"serving shares by MIG is switched off",
+			s->name);
+	if (compute != NULL)
+		return contract_bad(p, ERR_INVALID, compute->key, compute->value,
+				    "cannot be combined with isolation: hardware: the MIG instance "
+				    "decides on compute");
+	if (it->compute_nano > 0)
+		return contract_bad_amount(p, ERR_INVALID, s, &s->hami[HAMI_CORES],
+					   "cannot be combined with isolation: hardware: the MIG "
+					   "instance decides on compute");
+	if (it->limit_mib > 0 || it->limit_nano > 0)
+		contract_warn(p, contract_pod_keys[POD_ISOLATION], p->pod_value[POD_ISOLATION],
+			      "makes the limit that of the MIG instance");
+	it->kind = ST_KIND_MIG;
+	it->mode = ST_MODE_MIG;
+	it->apart = true;
+	it->limit_mib = it->limit_nano = 0;
 	return 0;
 }
 
@@ -382,7 +435,7 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 		r = build_pod_share(p, it);
 	} else if (hami_share(s) != NULL) {
 		r = build_hami(p, s, it);
-	} else if (s->mig.n > 0 || s->kv[CONTRACT_MIG_PROFILE] != NULL) {
+	} else if (s->mig.n > 0 || mig_key(s) != NULL) {
 		r = build_mig(p, s, it);
 	} else if (s->whole.n > 0) {
 		it->kind = ST_KIND_WHOLE;
@@ -392,9 +445,11 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 		return build_mode(p, s, NULL);
 	}
 	if (r == 0)
-		r = build_mode(p, s, it);
-	if (r == 0)
 		r = build_devices(p, s, it);
+	if (r == 0)
+		r = build_isolation(p, s, it);
+	if (r == 0)
+		r = build_mode(p, s, it);
 	*ret_any = r == 0;
 	return r;
 }
@@ -436,8 +491,14 @@ static int parse_pod_keys(struct parse *p, struct st_request *req)
 {
 	static const char *const policies[] = {"required", "preferred"};
 	static const char *const workloads[] = {"memory-bound", "compute-bound"};
+	const char *isolation = p->pod_value[POD_ISOLATION];
 	int policy, workload;
 	int r = parse_choice(p, POD_POLICY, policies, &policy);
+
+	if (r == 0 && isolation != NULL && strcmp(isolation, "hardware") != 0)
+		return contract_bad(p, ERR_INVALID, contract_pod_keys[POD_ISOLATION], isolation,
+				    "is not hardware");
+	p->hardware = isolation != NULL;
 
 	if (r == 0)
 		r = parse_choice(p, POD_WORKLOAD, workloads, &workload);

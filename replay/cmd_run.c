@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,77 +8,23 @@
 #include "base/file.h"
 #include "policy/policy.h"
 #include "replay/command.h"
+#include "replay/jobs.h"
 #include "replay/progress.h"
 #include "replay/report.h"
 #include "replay/run.h"
-
-#define POLICIES_MAX 64
 
 struct args {
 	struct rp_inputs in;
 	const char *policies_text, *ties_text, *workload, *csv_path, *decisions_path;
 	bool json, check, online;
-	const struct po_policy *policies[POLICIES_MAX];
+	int64_t jobs;
+	const struct po_policy *policies[RP_POLICIES_MAX];
 	size_t policy_count;
 	enum po_ties ties[2];
 	size_t ties_count;
 	uint64_t seeds[RP_SEEDS_MAX];
 	size_t seed_count;
 };
-
-static int no_such_policy(const char *name, size_t len, struct err *err)
-{
-	char names[256] = "";
-
-	for (size_t i = 0; po_policy_at(i) != NULL; i++) {
-		size_t used = strlen(names);
-
-		snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
-			 po_policy_at(i)->name);
-	}
-	return err_set(err, ERR_INVALID, "--policy: no policy \"%.*s\" (there are: %s)",
-		       len < 64 ? (int)len : 64, name, names);
-}
-
-static int add_policy(struct args *a, const char *s, size_t len, struct err *err)
-{
-	char name[64] = "";
-	const struct po_policy *p;
-
-	if (len < sizeof(name))
-		memcpy(name, s, len);
-	p = po_policy_find(name);
-	if (p == NULL)
-		return no_such_policy(s, len, err);
-	for (size_t i = 0; i < a->policy_count; i++)
-		if (a->policies[i] == p)
-			return err_set(err, ERR_INVALID, "--policy: \"%s\" twice", name);
-	if (a->policy_count == POLICIES_MAX)
-		return err_set(err, ERR_RANGE, "--policy: too many policies");
-	a->policies[a->policy_count++] = p;
-	return 0;
-}
-
-static int parse_policies(struct args *a, struct err *err)
-{
-	if (a->policies_text == NULL) {
-		a->policies[a->policy_count++] = po_policy_at(0);
-		return 0;
-	}
-	if (strcmp(a->policies_text, "all") == 0) {
-		for (size_t i = 0; po_policy_at(i) != NULL && i < POLICIES_MAX; i++)
-			a->policies[a->policy_count++] = po_policy_at(i);
-		return 0;
-	}
-	for (const char *s = a->policies_text;;) {
-		const char *comma = strchr(s, ',');
-		int rc = add_policy(a, s, comma != NULL ? (size_t)(comma - s) : strlen(s), err);
-
-		if (rc < 0 || comma == NULL)
-			return rc;
-		s = comma + 1;
-	}
-}
 
 static int parse_ties(struct args *a, struct err *err)
 {
@@ -104,7 +51,7 @@ static int parse_ties(struct args *a, struct err *err)
 
 static int parse_lists(struct args *a, struct err *err)
 {
-	int rc = parse_policies(a, err);
+	int rc = rp_policies_parse(a->policies_text, a->policies, &a->policy_count, err);
 
 	if (rc == 0)
 		rc = parse_ties(a, err);
@@ -128,41 +75,98 @@ static const char *measure_column(const struct po_policy *p)
 	return p->measure == FR_CA ? "phi_num" : "measure_num";
 }
 
-/* One run after the other; results are grouped by policy and tie-break. */
+/* All runs: task i is seed i / groups with policy and tie-break i % groups. */
+struct batch {
+	const struct args *a;
+	const struct rp_trace *t;
+	struct rp_result *results; /* grouped by policy and tie-break */
+	struct buf *decisions;
+	size_t groups;
+	pthread_mutex_t lock;    /* of the orders */
+	struct rp_order *orders; /* by seed, made by the first run that needs it */
+	size_t *runs_left;       /* by seed; the last one frees the order */
+};
+
+static int order_take(struct batch *b, size_t seed, const struct rp_order **ret, struct err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&b->lock);
+	if (b->orders[seed].pods == NULL)
+		rc = rp_inputs_order(&b->a->in, b->t, b->a->seeds[seed], &b->orders[seed], err);
+	pthread_mutex_unlock(&b->lock);
+	*ret = &b->orders[seed];
+	return rc;
+}
+
+static void order_give(struct batch *b, size_t seed)
+{
+	pthread_mutex_lock(&b->lock);
+	if (--b->runs_left[seed] == 0)
+		rp_order_fini(&b->orders[seed]);
+	pthread_mutex_unlock(&b->lock);
+}
+
+static int run_one(void *ctx, size_t i, struct rp_job *job, struct err *err)
+{
+	struct batch *b = ctx;
+	const struct args *a = b->a;
+	size_t seed = i / b->groups, group = i % b->groups;
+	struct rp_run_options opt = {
+		.policy = a->policies[group / a->ties_count],
+		.ties = a->ties[group % a->ties_count],
+		.seed = a->seeds[seed],
+		.decisions = a->decisions_path != NULL ? b->decisions : NULL,
+		.progress = rp_job_progress,
+		.progress_ctx = job,
+		.online = a->online,
+		.check = a->check,
+	};
+	const struct rp_order *order;
+	int rc = order_take(b, seed, &order, err);
+
+	if (opt.decisions != NULL)
+		buf_printf(opt.decisions, "step,pod,node,gpus,%s\n", measure_column(opt.policy));
+	if (rc == 0)
+		rc = rp_run(b->t, order, &opt, &b->results[group * a->seed_count + seed], err);
+	order_give(b, seed);
+	return rc;
+}
+
 static int run_all(const struct args *a, const struct rp_trace *t, struct rp_result *results,
 		   struct buf *decisions, struct err *err)
 {
-	size_t groups = a->policy_count * a->ties_count;
+	struct batch b = {
+		.a = a,
+		.t = t,
+		.results = results,
+		.decisions = decisions,
+		.groups = a->policy_count * a->ties_count,
+		.lock = PTHREAD_MUTEX_INITIALIZER,
+		.orders = calloc(a->seed_count, sizeof(*b.orders)),
+		.runs_left = calloc(a->seed_count, sizeof(*b.runs_left)),
+	};
 	struct rp_progress progress;
-	int rc = 0;
+	int rc = ERR_NOMEM;
 
-	rp_progress_init(&progress, a->in.quiet);
-	for (size_t s = 0; rc == 0 && s < a->seed_count; s++) {
-		struct rp_order order = {0};
-
-		rc = rp_inputs_order(&a->in, t, a->seeds[s], &order, err);
-		for (size_t g = 0; rc == 0 && g < groups; g++) {
-			struct rp_run_options opt = {
-				.policy = a->policies[g / a->ties_count],
-				.ties = a->ties[g % a->ties_count],
-				.seed = a->seeds[s],
-				.decisions = a->decisions_path != NULL ? decisions : NULL,
-				.progress = rp_progress_show,
-				.progress_ctx = &progress,
-				.online = a->online,
-				.check = a->check,
-			};
-
-			snprintf(progress.label, sizeof(progress.label), "%s, seed %" PRIu64,
-				 opt.policy->name, opt.seed);
-			if (opt.decisions != NULL)
-				buf_printf(decisions, "step,pod,node,gpus,%s\n",
-					   measure_column(opt.policy));
-			rc = rp_run(t, &order, &opt, &results[g * a->seed_count + s], err);
-		}
-		rp_order_fini(&order);
+	if (b.orders == NULL || b.runs_left == NULL) {
+		err_set(err, rc, "out of memory");
+	} else {
+		for (size_t s = 0; s < a->seed_count; s++)
+			b.runs_left[s] = b.groups;
+		rp_progress_init(&progress, a->in.quiet);
+		snprintf(progress.label, sizeof(progress.label), "%zu runs",
+			 b.groups * a->seed_count);
+		rc = rp_jobs_run(b.groups * a->seed_count,
+				 a->jobs > 0 ? (size_t)a->jobs : rp_jobs_default(), run_one, &b,
+				 &progress, err);
+		rp_progress_clear(&progress);
+		for (size_t s = 0; s < a->seed_count; s++)
+			rp_order_fini(&b.orders[s]);
 	}
-	rp_progress_clear(&progress);
+	free(b.orders);
+	free(b.runs_left);
+	pthread_mutex_destroy(&b.lock);
 	return rc;
 }
 
@@ -246,7 +250,7 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "policies to compare, or \"all\"; ca-fgd"},
 		{"order", "FILE", RP_OPT_TEXT, &a.in.order_path, 0, 0,
 		 "arrivals and node ranks from a file"},
-		{"seed", "N,...", RP_OPT_TEXT, &a.in.seeds_text, 0, 0,
+		{"seed", "N,A-B,...", RP_OPT_TEXT, &a.in.seeds_text, 0, 0,
 		 "a run for each seed: of arrivals and ranks where no order is given, of random\n"
 		 "policies and ties; 42. A cluster in JSON keeps its order unless a seed is given"},
 		{"inflate", "R", RP_OPT_DECIMAL, &a.in.inflate_nano, 1, INT64_C(1000000000000),
@@ -263,6 +267,8 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "write where each pod went, with the measure after it"},
 		{"check", NULL, RP_OPT_FLAG, &a.check, 0, 0,
 		 "recount the whole model by brute force after each run"},
+		{"jobs", "N", RP_OPT_INTEGER, &a.jobs, 1, RP_JOBS_MAX,
+		 "runs at the same time; one for each CPU. The results do not depend on it"},
 		{"quiet", NULL, RP_OPT_FLAG, &a.in.quiet, 0, 0,
 		 "no progress bar, no warnings, no explanations"},
 	};

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "policy/policy.h"
 #include "replay/options.h"
 #include "replay/order.h"
 #include "replay/trace.h"
@@ -53,8 +54,13 @@ bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_sta
 /* The arrivals for one seed, from the order file where one is given. */
 int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64_t seed,
 		    struct rp_order *ret, struct err *err);
-/* "42" or "42,43,44"; the default seed where text is NULL. ERR_INVALID, ERR_RANGE. */
+/* "42" or "42,43,50-59"; the default seed where text is NULL. ERR_INVALID, ERR_RANGE. */
 int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_count,
 		   struct err *err);
+
+/* "fgd,bestfit", "all"; the default policy where text is NULL. ERR_INVALID, ERR_RANGE. */
+#define RP_POLICIES_MAX 64
+int rp_policies_parse(const char *text, const struct po_policy *list[RP_POLICIES_MAX],
+		      size_t *count, struct err *err);
 
 #endif

@@ -1,6 +1,7 @@
 #include "replay/report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ static const char *percent(int64_t v, char buf[32])
 /* Sums of one column over runs that have it. */
 struct mean {
 	int64_t sum, count;
+	__int128 squares;
 };
 
 static void mean_add(struct mean *m, int64_t v)
@@ -37,6 +39,7 @@ static void mean_add(struct mean *m, int64_t v)
 	if (v == RP_NO_VALUE)
 		return;
 	m->sum += v;
+	m->squares += (__int128)v * v;
 	m->count++;
 }
 
@@ -45,9 +48,20 @@ static int64_t mean_of(const struct mean *m)
 	return m->count > 0 ? rp_round_div(m->sum, m->count) : RP_NO_VALUE;
 }
 
+/* The standard deviation of the sample. */
+static int64_t spread_of(const struct mean *m)
+{
+	double num;
+
+	if (m->count < 2)
+		return RP_NO_VALUE;
+	num = (double)(m->squares * m->count - (__int128)m->sum * m->sum);
+	return (int64_t)(sqrt(num / ((double)m->count * (double)(m->count - 1))) + 0.5);
+}
+
 struct row {
-	struct mean alloc[TABLE_COLUMNS], frag_100, frag_end;
-	size_t runs, placed, failed;
+	struct mean alloc[TABLE_COLUMNS], frag_100, frag_end, placed, failed;
+	size_t runs;
 	double seconds;
 };
 
@@ -58,22 +72,31 @@ static void row_add(struct row *w, const struct rp_result *r)
 	mean_add(&w->frag_100, rp_curve_at(&r->curve, 100).frag);
 	mean_add(&w->frag_end, rp_curve_at(&r->curve, r->curve.last).frag);
 	w->runs++;
-	w->placed += r->placed;
-	w->failed += rp_result_failed(r);
+	mean_add(&w->placed, (int64_t)r->placed);
+	mean_add(&w->failed, (int64_t)rp_result_failed(r));
 	w->seconds += r->wall_s;
 }
 
-static void row_print(FILE *out, const struct rp_result *r, const char *seed, const struct row *w)
+static const char *counts(int64_t v, char buf[32])
 {
-	char buf[32];
+	snprintf(buf, 32, "%" PRId64, v);
+	return v == RP_NO_VALUE ? "-" : buf;
+}
 
-	fprintf(out, "%-11s %-6s %6s %8zu %7zu", r->policy, rp_ties_name(r->ties), seed,
-		w->placed / w->runs, w->failed / w->runs);
+static void row_print(FILE *out, const struct rp_result *r, const char *seed, const struct row *w,
+		      int64_t (*value)(const struct mean *))
+{
+	char buf[32], placed[32], failed[32];
+
+	fprintf(out, "%-11s %-6s %6s %8s %7s", r->policy, rp_ties_name(r->ties), seed,
+		counts(value(&w->placed), placed), counts(value(&w->failed), failed));
 	for (size_t i = 0; i < TABLE_COLUMNS; i++)
-		fprintf(out, " %6s", percent(mean_of(&w->alloc[i]), buf));
-	fprintf(out, "  %6s", percent(mean_of(&w->frag_100), buf));
-	fprintf(out, " %6s", percent(mean_of(&w->frag_end), buf));
-	fprintf(out, " %8.3f\n", w->seconds / (double)w->runs);
+		fprintf(out, " %6s", percent(value(&w->alloc[i]), buf));
+	fprintf(out, "  %6s", percent(value(&w->frag_100), buf));
+	fprintf(out, " %6s", percent(value(&w->frag_end), buf));
+	if (value == mean_of)
+		fprintf(out, " %8.3f", w->seconds / (double)w->runs);
+	fputc('\n', out);
 }
 
 static void table_head(FILE *out)
@@ -96,22 +119,25 @@ void rp_report_table(FILE *out, const struct rp_result *results, size_t count, b
 
 		row_add(&one, r);
 		snprintf(seed, sizeof(seed), "%" PRIu64, r->seed);
-		row_print(out, r, seed, &one);
+		row_print(out, r, seed, &one, mean_of);
 		if (i + 1 < count && results[i + 1].ties == r->ties &&
 		    strcmp(results[i + 1].policy, r->policy) == 0)
 			continue;
 		for (size_t k = first; k <= i; k++)
 			row_add(&all, &results[k]);
-		if (all.runs > 1)
-			row_print(out, r, "mean", &all);
+		if (all.runs > 1) {
+			row_print(out, r, "mean", &all, mean_of);
+			row_print(out, r, "sd", &all, spread_of);
+		}
 		first = i + 1;
 	}
 	if (quiet)
 		return;
-	fprintf(out, "\nties: which of the nodes with the best score wins. rank: the smallest node "
-		     "rank, as in the\nextender; random: a coin, as when raw scores go to a stock "
-		     "scheduler (--ties rank,random\nprints both). Fragmentation is FGD's measure "
-		     "for the trace's typical pods, %% of the cluster.\n");
+	fprintf(out,
+		"\nties: which of the nodes with the best score wins. rank: the smallest node "
+		"rank, as in the\nextender; random: a coin, as when raw scores go to a stock "
+		"scheduler (--ties rank,random\nprints both). Fragmentation is FGD's measure "
+		"for the trace's typical pods, %% of the cluster.\nsd: the standard deviation over the seeds.\n");
 }
 
 /* ---- JSON ---- */

@@ -294,7 +294,7 @@ static int play(struct run *r, struct err *err)
 int rp_run(const struct rp_trace *t, const struct rp_order *o, const struct rp_run_options *opt,
 	   struct rp_result *ret, struct err *err)
 {
-	double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+	double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
 	struct run *r = calloc(1, sizeof(*r));
 	int rc;
 
@@ -313,7 +313,7 @@ int rp_run(const struct rp_trace *t, const struct rp_order *o, const struct rp_r
 		r->result.ties = opt->ties;
 		r->result.seed = opt->seed;
 		r->result.wall_s = seconds(CLOCK_MONOTONIC) - wall;
-		r->result.cpu_s = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+		r->result.cpu_s = seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
 		*ret = r->result;
 	}
 	buf_fini(&r->line);

@@ -33,6 +33,7 @@ void rp_trace_fini(struct rp_trace *t)
 	strpool_free(t->node_names);
 	strpool_free(t->models);
 	free(t->pods);
+	free(t->stays);
 	free(t->shapes);
 	free(t->chains);
 	free(t->nodes);
@@ -102,6 +103,29 @@ int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t 
 	t->pods[t->pod_count++] = shape;
 	t->shapes[shape].count++;
 	return 0;
+}
+
+int rp_trace_set_stay(struct rp_trace *t, struct rp_stay stay, struct err *err)
+{
+	if (t->stay_cap < t->pod_cap) {
+		struct rp_stay *more = reallocarray(t->stays, t->pod_cap, sizeof(*more));
+
+		if (more == NULL)
+			return out_of_memory(err);
+		for (size_t i = t->stay_cap; i < t->pod_cap; i++)
+			more[i] = (struct rp_stay){RP_TIME_UNKNOWN, RP_TIME_UNKNOWN};
+		t->stays = more;
+		t->stay_cap = t->pod_cap;
+	}
+	t->stays[t->pod_count - 1] = stay;
+	return 0;
+}
+
+struct rp_stay rp_trace_stay(const struct rp_trace *t, uint32_t pod)
+{
+	if (pod >= t->stay_cap)
+		return (struct rp_stay){RP_TIME_UNKNOWN, RP_TIME_UNKNOWN};
+	return t->stays[pod];
 }
 
 /* Only what usually tells requests apart; equality is by all bytes. */

@@ -36,6 +36,12 @@ struct rp_node {
 	uint8_t gpu_count;
 };
 
+/* When a pod comes and how long it runs, where the trace says so. */
+#define RP_TIME_UNKNOWN INT64_MIN
+struct rp_stay {
+	int64_t at_ms, stay_ms;
+};
+
 struct rp_text {
 	char *data; /* owned; NULL = absent */
 	size_t len;
@@ -48,6 +54,8 @@ struct rp_trace {
 	struct strpool *models;
 	uint32_t *pods; /* index of the pod's shape */
 	size_t pod_count, pod_cap;
+	struct rp_stay *stays; /* by pod; NULL: no times are known */
+	size_t stay_cap;
 	struct rp_shape *shapes;
 	size_t shape_count, shape_cap;
 	uint32_t *chains; /* hash table over shapes: index + 1 */
@@ -94,6 +102,10 @@ int rp_trace_add_node(struct rp_trace *t, const char *name, size_t len, const st
 		      struct err *err);
 int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t shape,
 		     struct err *err);
+/* The times of the pod added last. ERR_NOMEM. */
+int rp_trace_set_stay(struct rp_trace *t, struct rp_stay stay, struct err *err);
+/* Unknown times where none were set. */
+struct rp_stay rp_trace_stay(const struct rp_trace *t, uint32_t pod);
 /* The shape of a request, made on first sight. The request's bytes are compared, so it is to be
  * built from zeroed memory. UINT32_MAX: no memory. */
 uint32_t rp_trace_shape(struct rp_trace *t, const struct st_request *req);

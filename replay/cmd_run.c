@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/file.h"
 #include "replay/batch.h"
 #include "replay/command.h"
 #include "replay/jobs.h"
@@ -103,17 +102,6 @@ static int parse_lists(struct args *a, struct err *err)
 	return rc;
 }
 
-static int write_file(const char *path, struct buf *b, struct err *err)
-{
-	if (!buf_ok(b))
-		return err_set(err, ERR_NOMEM, "out of memory");
-	if (strcmp(path, "-") != 0)
-		return file_replace(path, b->data, b->len, err);
-	if (fwrite(b->data, 1, b->len, stdout) != b->len)
-		return err_set(err, ERR_IO, "cannot write to standard output");
-	return 0;
-}
-
 /* The table or JSON on standard output. */
 static int print(const struct args *a, const struct rp_result *results,
 		 const struct rp_sim_result *sims, size_t count, struct err *err)
@@ -152,13 +140,11 @@ static int report(const struct args *a, const struct rp_result *results,
 			rp_report_time_csv(&csv, sims, count);
 		else
 			rp_report_csv(&csv, results, count);
-		rc = write_file(a->csv_path, &csv, err);
+		rc = rp_write_file(a->csv_path, &csv, err);
 	}
 	if (rc == 0 && a->decisions_path != NULL)
-		rc = write_file(a->decisions_path, a->b.decisions, err);
+		rc = rp_write_file(a->decisions_path, a->b.decisions, err);
 	buf_fini(&csv);
-	if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
-		rc = err_set(err, ERR_IO, "cannot write to standard output");
 	return rc;
 }
 
@@ -170,7 +156,7 @@ static int run(struct args *a, const struct rp_trace *t)
 	struct rp_sim_result *sims = calloc(timed ? count : 1, sizeof(*sims));
 	struct buf decisions = BUF_INIT;
 	struct err err = ERR_INIT;
-	int rc = ERR_NOMEM, status = RP_EXIT_OK;
+	int rc = ERR_NOMEM, status;
 
 	a->b.t = t;
 	a->b.in = &a->in;
@@ -179,12 +165,10 @@ static int run(struct args *a, const struct rp_trace *t)
 		err_set(&err, rc, "out of memory");
 	else
 		rc = rp_batch_run(&a->b, results, sims, &err);
-	if (rc < 0) {
+	if (rc < 0)
 		status = rp_command_failed(rc, &err);
-	} else if ((rc = report(a, results, sims, count, &err)) < 0) {
-		rp_command_failed(rc, &err);
-		status = RP_EXIT_FAILED;
-	}
+	else
+		status = rp_command_end(report(a, results, sims, count, &err), &err);
 	free(results);
 	free(sims);
 	buf_fini(&decisions);

@@ -216,3 +216,24 @@ int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64
 		opt.inflate_nano = live ? RP_NO_INFLATION : DEFAULT_INFLATE_NANO;
 	return rp_order_make(t, &opt, ret, err);
 }
+
+int rp_write_file(const char *path, struct buf *b, struct err *err)
+{
+	if (!buf_ok(b))
+		return err_set(err, ERR_NOMEM, "out of memory");
+	if (strcmp(path, "-") != 0)
+		return file_replace(path, b->data, b->len, err);
+	if (fwrite(b->data, 1, b->len, stdout) != b->len)
+		return err_set(err, ERR_IO, "cannot write to standard output");
+	return 0;
+}
+
+int rp_command_end(int rc, struct err *err)
+{
+	if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		rc = err_set(err, ERR_IO, "cannot write to standard output");
+	if (rc == 0)
+		return RP_EXIT_OK;
+	rp_command_failed(rc, err);
+	return RP_EXIT_FAILED;
+}

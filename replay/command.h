@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "policy/policy.h"
 #include "replay/options.h"
@@ -26,6 +27,7 @@ struct rp_command {
 };
 
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_plan(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_drive(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_map(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_cluster(const struct rp_command *self, int argc, char **argv);
@@ -37,6 +39,10 @@ bool rp_command_options(const struct rp_command *self, const struct rp_option *o
 			size_t count, int argc, char **argv, int *ret_status);
 /* Prints the message to stderr and returns the status that belongs to the code. */
 int rp_command_failed(int code, const struct err *err);
+/* After the output was made: prints what went wrong with it and returns the exit status. */
+int rp_command_end(int rc, struct err *err);
+/* Writes b to the file, "-" = standard output. ERR_NOMEM where b failed; ERR_IO. */
+int rp_write_file(const char *path, struct buf *b, struct err *err);
 /* Note callback: a warning on stderr unless *(bool *)quiet. */
 void rp_command_note(void *quiet, const char *text);
 

@@ -92,6 +92,8 @@ static int take_stock(struct rp_stage *s, struct err *err)
 
 		if (s->fgd != NULL && fr_measure_sync(s->fgd, id) < 0)
 			return out_of_memory(err);
+		if (!n->present)
+			continue;
 		s->total_milli += (int64_t)n->gpu_count * RP_GPU_UNITS;
 		s->used_milli += rp_node_used_milli(n);
 	}
@@ -107,7 +109,7 @@ int rp_stage_open(struct rp_stage *s, const struct rp_trace *t, const uint32_t *
 
 	*s = (struct rp_stage){.t = t, .opt = opt};
 	rc = rp_trace_cluster(t, ranks, &s->cluster, err);
-	if (rc == 0 && !placer_has_fgd(s))
+	if (rc == 0 && !opt->bare && !placer_has_fgd(s))
 		rc = make_fgd(s, err);
 	if (rc == 0)
 		rc = take_stock(s, err);

@@ -316,3 +316,36 @@ int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_p
 	text_fini(&pods);
 	return rc;
 }
+
+/* What is left are the pods, and the pools of names. */
+static int drop_nodes(struct rp_trace *t, struct err *err)
+{
+	strpool_free(t->node_names);
+	t->node_names = strpool_new();
+	t->node_count = 0;
+	t->gpu_milli = 0;
+	for (size_t i = 0; i < 2; i++)
+		text_fini(&t->json[i]);
+	return t->node_names != NULL ? 0 : out_of_memory(err);
+}
+
+int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+		       struct err *err)
+{
+	struct rp_text text = {0};
+	int rc = rp_trace_open(t, err);
+
+	if (rc == 0)
+		rc = read_text(path, &text, err);
+	if (rc == 0 && looks_like_json(text.data, text.len)) {
+		struct rp_text none = {0};
+
+		rc = load_texts(t, &text, &none, note, ctx, err);
+		if (rc == 0)
+			rc = drop_nodes(t, err);
+	} else if (rc == 0) {
+		rc = load_csv_pods(t, &text, err);
+	}
+	text_fini(&text);
+	return rc;
+}

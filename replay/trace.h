@@ -32,7 +32,10 @@ struct rp_shape {
 
 struct rp_node {
 	int64_t cpu_milli, mem_mib;
-	uint32_t model; /* id in models; STRPOOL_NONE = unknown */
+	uint32_t model;  /* id in models; STRPOOL_NONE = unknown */
+	int32_t gpu_mib; /* memory of a GPU; 0 = RP_GPU_UNITS, whatever the real size */
+	bool mig;        /* its GPUs are partitioned by MIG */
+	bool removed;    /* known by name and index, but gets nothing */
 	uint8_t gpu_count;
 };
 
@@ -79,6 +82,11 @@ void rp_trace_fini(struct rp_trace *t);
 typedef void (*rp_note_fn)(void *ctx, const char *text);
 int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_path,
 		  rp_note_fn note, void *ctx, struct err *err);
+
+/* The pods alone, without nodes: of a table, or the pending ones of a cluster in JSON (whose nodes say
+ * how much memory the mean GPU has). Errors as above. */
+int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+		       struct err *err);
 
 /* Makes a cluster as it is before the first arrival. ranks: by node index, NULL = by name. */
 int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_cluster **ret,

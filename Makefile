@@ -309,7 +309,7 @@ headers: $(PROTO_HDR) ## every header compiles alone
 		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
 # What is shipped; one stamp a file, so that -j works and only changed files are looked at again.
-TIDY_SRC := $(filter-out test/% bench/%,$(ALL_SRC))
+TIDY_SRC := $(filter-out test/%,$(ALL_SRC))
 tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all that is shipped
 $(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy | $(PROTO_HDR)
 	$(call say,TIDY,$<)

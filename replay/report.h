@@ -8,7 +8,8 @@
 #include "base/err.h"
 #include "replay/run.h"
 
-/* A table for a person; with several seeds a line of means for each policy and tie-break. */
+/* A table for a person; with several seeds lines of means and standard deviations for each policy
+ * and tie-break. */
 void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet);
 /* An array of objects as malloc'ed text; NULL: no memory. */
 char *rp_report_json(const struct rp_result *results, size_t count);

@@ -26,7 +26,8 @@ struct rp_run_options {
 	 * is the trace's. What is reported is always FGD's measure for the trace's. */
 	bool online;
 	size_t shapes_max; /* request shapes the placer caches; 0 = all */
-	bool check;        /* recount the whole model by brute force at the end */
+	bool bare;  /* for a stage of one's own: FGD's measure is not kept beside the policy's */
+	bool check; /* recount the whole model by brute force at the end */
 };
 
 struct rp_result {

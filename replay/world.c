@@ -17,15 +17,19 @@ static int put_node(struct st_cluster *c, const struct rp_trace *t, uint32_t i,
 		.gpu_count = n->gpu_count,
 		.gpus = gpus,
 	};
+	int rc;
 
 	memset(gpus, 0, n->gpu_count * sizeof(gpus[0]));
-	for (unsigned g = 0; g < n->gpu_count; g++)
-		gpus[g].mem_mib = RP_GPU_UNITS;
+	for (unsigned g = 0; g < n->gpu_count; g++) {
+		gpus[g].mem_mib = n->gpu_mib > 0 ? n->gpu_mib : RP_GPU_UNITS;
+		gpus[g].mig_enabled = n->mig;
+	}
 	if (ranks != NULL) {
 		spec.has_rank = true;
 		spec.rank = ranks[i];
 	}
-	return st_cluster_node_put(c, &spec, NULL, err);
+	rc = st_cluster_node_put(c, &spec, NULL, err);
+	return rc == 0 && n->removed ? st_cluster_node_remove(c, spec.name, err) : rc;
 }
 
 int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_cluster **ret,

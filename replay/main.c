@@ -11,6 +11,8 @@ static const struct rp_command commands[] = {
 	 "Places the pods of a trace on the nodes of a cluster and compares policies.", rp_cmd_run},
 	{"plan", "--pods FILE --node-type FIELDS [--node-type FIELDS ...] [--success R] [...]",
 	 "Finds the cheapest cluster of given node types that places a workload.", rp_cmd_plan},
+	{"whatif", "--nodes FILE --pods FILE [--add-nodes N:FIELDS] [--switch FROM:TO:SHARE] [...]",
+	 "Shows a workload on a cluster before and after a change.", rp_cmd_whatif},
 	{"drive", "--extender URL --nodes FILE --pods FILE [--order FILE | --seed N] [...]",
 	 "Acts as a small kube-scheduler: asks a running extender to filter, prioritize and bind.",
 	 rp_cmd_drive},

@@ -9,12 +9,15 @@
 #include "replay/jobs.h"
 #include "replay/mig.h"
 #include "replay/report.h"
+#include "replay/report_html.h"
 #include "replay/report_time.h"
 
 struct args {
 	struct rp_inputs in;
 	const char *policies_text, *ties_text, *workload, *csv_path, *decisions_path;
-	const char *time_text, *queue_text;
+	const char *time_text, *queue_text, *html_path, *svg_path;
+	int argc;
+	char **argv; /* the words of the command */
 	int64_t arrivals, load_nano, median_s, max_wait_s;
 	bool json;
 	struct rp_batch b;
@@ -137,6 +140,38 @@ static int print(const struct args *a, const struct rp_result *results,
 	return 0;
 }
 
+static int write_pictures(const struct args *a, const struct rp_result *results,
+			  const struct rp_sim_result *sims, size_t count, struct err *err)
+{
+	struct rp_report r = {
+		.runs = {.results = a->b.time == NULL ? results : NULL,
+			 .sims = a->b.time != NULL ? sims : NULL,
+			 .count = count},
+		.t = a->b.t,
+		.nodes_path = a->in.nodes_path,
+		.pods_path = a->in.pods_path,
+		.command = "run",
+		.argc = a->argc,
+		.argv = a->argv,
+	};
+	struct buf b = BUF_INIT;
+	int rc = 0;
+
+	if (a->html_path != NULL) {
+		rc = rp_report_html(&b, &r, err);
+		if (rc == 0)
+			rc = rp_write_file(a->html_path, &b, err);
+	}
+	buf_reset(&b);
+	if (rc == 0 && a->svg_path != NULL) {
+		rc = rp_charts_svg(&b, &r.runs, err);
+		if (rc == 0)
+			rc = rp_write_file(a->svg_path, &b, err);
+	}
+	buf_fini(&b);
+	return rc;
+}
+
 static int report(const struct args *a, const struct rp_result *results,
 		  const struct rp_sim_result *sims, size_t count, struct err *err)
 {
@@ -150,6 +185,8 @@ static int report(const struct args *a, const struct rp_result *results,
 			rp_report_csv(&csv, results, count);
 		rc = rp_write_file(a->csv_path, &csv, err);
 	}
+	if (rc == 0 && (a->html_path != NULL || a->svg_path != NULL))
+		rc = write_pictures(a, results, sims, count, err);
 	if (rc == 0 && a->decisions_path != NULL)
 		rc = rp_write_file(a->decisions_path, a->b.decisions, err);
 	buf_fini(&csv);
@@ -167,6 +204,7 @@ static int run(struct args *a, const struct rp_trace *t)
 	int rc = ERR_NOMEM, status;
 
 	a->b.t = t;
+	a->b.why = a->html_path != NULL || a->svg_path != NULL || a->json;
 	a->b.in = &a->in;
 	a->b.decisions = a->decisions_path != NULL ? &decisions : NULL;
 	if (results == NULL || sims == NULL)
@@ -258,6 +296,10 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "mean stays that are counted, after 5 that are not; 20"},
 		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
 		 "write the whole curves over the load that arrived, or over time"},
+		{"html", "FILE", RP_OPT_TEXT, &a.html_path, 0, 0,
+		 "write a report with charts, to be opened in a browser; replay/READING.md"},
+		{"svg", "FILE", RP_OPT_TEXT, &a.svg_path, 0, 0,
+		 "write the charts alone, for slides"},
 		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an array of objects, no table"},
 		{"decisions", "FILE", RP_OPT_TEXT, &a.decisions_path, 0, 0,
 		 "write where each pod went, with the measure after it"},
@@ -273,7 +315,9 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 	int status, rc;
 
 	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT,
-			  .mig = {.gpus = 32, .gpus_per_node = 8, .length = 20}};
+			  .mig = {.gpus = 32, .gpus_per_node = 8, .length = 20},
+			  .argc = argc,
+			  .argv = argv};
 	if (!rp_command_options(self, options, sizeof(options) / sizeof(options[0]), argc, argv,
 				&status))
 		return status;

@@ -184,7 +184,8 @@ $(BUILD)/$(1)/nvidia-cuda-mps-control: $(call objs,$(1),$(filter test/lib/fake_m
 	$$(call link,$(1))
 $(BUILD)/$(1)/nvidia-cuda-mps-server: $(BUILD)/$(1)/nvidia-cuda-mps-control
 	$$(Q)ln -f $$< $$@
-$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES))
+# One of its tests runs the whole agent on them.
+$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES) tessera-enforcer)
 
 # Programs that must fail: they prove that the sanitizers of the test runs see something.
 $(BUILD)/$(1)/canary/%: $(BUILD)/$(1)/obj/test/canary/%.o
@@ -308,7 +309,7 @@ headers: $(PROTO_HDR) ## every header compiles alone
 		$(CC) $(COMMON) -I$(BUILD)/gen -Wno-unused-function -fsyntax-only -x c $$h || exit 1; done
 
 # What is shipped; one stamp a file, so that -j works and only changed files are looked at again.
-TIDY_SRC := $(filter-out test/% bench/%,$(ALL_SRC))
+TIDY_SRC := $(filter-out test/%,$(ALL_SRC))
 tidy: $(patsubst %,$(BUILD)/tidy/%.ok,$(TIDY_SRC)) ## clang-tidy over all that is shipped
 $(BUILD)/tidy/%.ok: % $(ALL_HDR) .clang-tidy | $(PROTO_HDR)
 	$(call say,TIDY,$<)

@@ -21,7 +21,7 @@ static void fill(struct st_cluster *c, struct po_placer *p, struct rng *r, uint6
 		po_placer_learn(p, &req, NULL);
 		if (bench_place(c, p, &req, ++*ret_number) != ST_NONE && req.item_count > 0)
 			used += req.items[0].kind == ST_KIND_WHOLE
-					? req.items[0].count * 1000
+					? (int64_t)req.items[0].count * 1000
 					: (int64_t)req.items[0].request_mib * 1000 / DEVICE_MIB;
 	}
 }

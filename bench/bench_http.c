@@ -209,17 +209,21 @@ static double process_cpu_s(pid_t pid)
 {
 	char path[64], *text = NULL, *p;
 	size_t len;
-	unsigned long ut = 0, st = 0;
+	unsigned long ticks = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	if (file_read(path, 1 << 16, &text, &len, NULL) < 0)
 		die(path);
 	p = strrchr(text, ')');
-	if (!p ||
-	    sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ut, &st) != 2)
+	/* Behind the name come the state and ten numbers, then the times in user and system mode. */
+	for (int i = 0; p != NULL && i < 12; i++)
+		p = strchr(p + 1, ' ');
+	if (p == NULL)
 		die("stat");
+	ticks = strtoul(p, &p, 10);
+	ticks += strtoul(p, NULL, 10);
 	free(text);
-	return (double)(ut + st) / (double)sysconf(_SC_CLK_TCK);
+	return (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
 static void body_make(const char *nodes_csv, unsigned want, struct buf *ret, unsigned *ret_names)

@@ -8,6 +8,8 @@
 
 /* ---- allocations are counted by standing in front of the C library's ---- */
 
+/* The C library's own names, and those that its header gives the arguments.
+ * NOLINTBEGIN(bugprone-reserved-identifier,readability-inconsistent-declaration-parameter-name) */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
@@ -31,6 +33,7 @@ void *realloc(void *p, size_t size)
 	allocs++;
 	return __libc_realloc(p, size);
 }
+/* NOLINTEND(bugprone-reserved-identifier,readability-inconsistent-declaration-parameter-name) */
 
 uint64_t bench_allocs(void)
 {
@@ -112,7 +115,7 @@ void bench_mix_next(struct rng *r, int32_t device_mib, struct st_request *ret)
 	if (shapes[i].count == 1 && ret->cpu_milli > 16000)
 		ret->cpu_milli = 8000;
 	if (shapes[i].count > 1)
-		ret->cpu_milli = 8000 * shapes[i].count;
+		ret->cpu_milli = (int64_t)8000 * shapes[i].count;
 	ret->mem_mib = ret->cpu_milli * 2;
 	if (shapes[i].count == 0)
 		return;

@@ -99,7 +99,8 @@ static bool seen_before(const struct st_node *n, unsigned gpu)
 		if (o->free_mib == g->free_mib && o->mode == g->mode && o->taken == g->taken &&
 		    o->alloc_mib == g->alloc_mib && o->clients == g->clients &&
 		    o->compute_left_nano == g->compute_left_nano && o->limit_mib == g->limit_mib &&
-		    o->memory_bound == g->memory_bound && o->mig_placed == g->mig_placed)
+		    o->memory_bound == g->memory_bound && o->mig_placed == g->mig_placed &&
+		    o->mig_could == g->mig_could)
 			return true;
 	}
 	return false;

@@ -46,10 +46,12 @@ static void gpu_take(struct st_gpu *g, const struct st_item *it, const struct ca
 		g->free_mib = 0;
 		break;
 	case ST_KIND_MIG:
+		g->mig = st_gpu_mig_now(g);
+		g->mode = ST_MODE_MIG;
 		g->mig_placed |= st_mig_bit(g->mig, c->profile, c->start);
-		g->free_mib = (int32_t)arith_mul_div_floor(g->alloc_mib,
-							   st_mig_units_free(g->mig, g->mig_placed),
-							   g->mig->units_total);
+		g->free_mib = (int32_t)arith_mul_div_floor(
+			g->alloc_mib, st_mig_units_free_in(g->mig, g->mig_open, g->mig_placed),
+			g->mig->units_total);
 		break;
 	case ST_KIND_SHARE:
 		g->mode = (uint8_t)c->mode;
@@ -115,8 +117,8 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 		if (s->measured)
 			c->tie = -n_with(s, c->gpu, row_of(s, c->gpu, &after));
 		if (s->t->how->pick == BP_PICK_MEASURE)
-			c->tie2 = (bp_mig_spread(g->mig, g->mig_placed) -
-				   bp_mig_spread(g->mig, after.mig_placed)) *
+			c->tie2 = (bp_mig_spread(after.mig, g->mig_placed) -
+				   bp_mig_spread(after.mig, after.mig_placed)) *
 					  (INT64_C(1) << 40) +
 				  c->start * (INT64_C(1) << 32) - after.free_mib;
 		else if (s->t->how->pick != BP_PICK_FIRST)
@@ -145,7 +147,8 @@ static bool same_state(const struct st_gpu *a, const struct st_gpu *b)
 	       a->alloc_mib == b->alloc_mib && a->clients == b->clients &&
 	       a->compute_left_nano == b->compute_left_nano && a->limit_mib == b->limit_mib &&
 	       a->memory_bound == b->memory_bound && a->mig == b->mig &&
-	       a->mig_placed == b->mig_placed;
+	       a->mig_placed == b->mig_placed && a->mig_open == b->mig_open &&
+	       a->mig_could == b->mig_could;
 }
 
 /* GPUs that must not be taken: used by this item already, or tried before in its stead. A GPU like
@@ -162,26 +165,51 @@ static bool skip_gpu(const struct search *s, unsigned gpu, uint32_t barred)
 	return false;
 }
 
+/* The profiles that serve an item on a GPU, the smallest first: *profile is the last one, -1 before
+ * the first. What is booked for an item is of one profile, once the first instance is chosen. */
+static bool next_profile(const struct search *s, unsigned gpu, const struct st_item *it,
+			 int *profile)
+{
+	const struct st_mig_geometry *geo = st_gpu_mig_now(&s->gpus[gpu]);
+	const struct st_grant *gr = &s->d->grants[it - s->t->req->items];
+	int best = -1;
+
+	if (gr->count > 0) {
+		best = *profile < 0 ? st_mig_profile_find(geo, gr->profile) : -1;
+	} else if (it->profile[0] != '\0') {
+		best = *profile < 0 ? st_item_mig_profile(it, geo) : -1;
+	} else {
+		for (int p = 0; p < geo->profile_count; p++)
+			if (st_item_mig_takes(it, geo, p) &&
+			    (*profile < 0 || st_mig_smaller(geo, *profile, p)) &&
+			    (best < 0 || st_mig_smaller(geo, p, best)))
+				best = p;
+	}
+	*profile = best;
+	return best >= 0;
+}
+
 static unsigned add_mig(const struct search *s, unsigned gpu, const struct st_item *it,
 			struct candidate *out)
 {
 	const struct st_gpu *g = &s->gpus[gpu];
-	const struct st_mig_profile *p;
+	const struct st_mig_geometry *geo = st_gpu_mig_now(g);
 	unsigned n = 0;
-	int profile;
+	int profile = -1;
 
-	if (g->taken != ST_TAKEN_NO || !g->mig)
+	if (g->taken != ST_TAKEN_NO || !geo)
 		return 0;
-	profile = st_mig_profile_find(g->mig, it->profile);
-	if (profile < 0)
-		return 0;
-	p = &g->mig->profiles[profile];
-	for (unsigned i = 0; i < p->start_count; i++)
-		if (st_mig_can_place(g->mig, g->mig_placed, profile, p->starts[i]))
-			out[n++] = (struct candidate){.gpu = (uint8_t)gpu,
-						      .start = p->starts[i],
-						      .profile = (uint8_t)profile,
-						      .mode = ST_MODE_MIG};
+	while (n == 0 && next_profile(s, gpu, it, &profile)) {
+		const struct st_mig_profile *p = &geo->profiles[profile];
+
+		for (unsigned i = 0; i < p->start_count; i++)
+			if (st_mig_can_place_in(geo, g->mig_open, g->mig_placed, profile,
+						p->starts[i]))
+				out[n++] = (struct candidate){.gpu = (uint8_t)gpu,
+							      .start = p->starts[i],
+							      .profile = (uint8_t)profile,
+							      .mode = ST_MODE_MIG};
+	}
 	return n;
 }
 
@@ -248,8 +276,10 @@ static void grant_add(struct search *s, unsigned item, const struct candidate *c
 		} else if (it->kind == ST_KIND_WHOLE) {
 			g->request_mib = g->limit_mib = gpu->alloc_mib;
 		} else {
-			g->request_mib = g->limit_mib = gpu->mig->profiles[c->profile].mem_mib;
-			memcpy(g->profile, gpu->mig->profiles[c->profile].name, sizeof(g->profile));
+			const struct st_mig_profile *p = &st_gpu_mig_now(gpu)->profiles[c->profile];
+
+			g->request_mib = g->limit_mib = p->mem_mib;
+			memcpy(g->profile, p->name, sizeof(g->profile));
 		}
 	}
 	s->clash |= it->kind == ST_KIND_SHARE && gpu->memory_bound > 0 &&
@@ -285,7 +315,7 @@ static bool place_mode(struct search *s, unsigned pos, enum st_mode mode, uint32
 		gpu_was = s->gpus[c.gpu];
 		row_was = s->row_now[c.gpu];
 		grant_add(s, item, &c);
-		if (it->kind != ST_KIND_MIG)
+		if (it->kind != ST_KIND_MIG || it->apart)
 			bar |= 1u << c.gpu;
 		if (s->d->grants[item].count == it->count
 			    ? place(s, pos + 1, 0, exhaustive)
@@ -297,7 +327,7 @@ static bool place_mode(struct search *s, unsigned pos, enum st_mode mode, uint32
 		s->d->grants[item].count = count_was;
 		if (!exhaustive)
 			return false;
-		if (it->kind != ST_KIND_MIG)
+		if (it->kind != ST_KIND_MIG || it->apart)
 			barred |= 1u << c.gpu; /* all choices with this GPU have been tried */
 	}
 	return false;
@@ -326,7 +356,8 @@ static int64_t hardness(const struct st_item *it)
 	if (it->kind == ST_KIND_WHOLE)
 		return (INT64_C(3) << 40) + it->count;
 	if (it->kind == ST_KIND_MIG)
-		return (INT64_C(2) << 40) + it->count + INT64_C(100) * (it->profile[0] - '0');
+		return (INT64_C(2) << 40) + it->count +
+		       (it->profile[0] != '\0' ? INT64_C(100) * (it->profile[0] - '0') : 0);
 	return (it->request_mib > 0 ? it->request_mib : it->request_nano / 1000) *
 	       (int64_t)it->count;
 }
@@ -364,9 +395,10 @@ static enum bp_verdict mig_verdict(const struct st_node *n, const struct st_item
 
 	for (unsigned i = 0; i < n->gpu_count; i++) {
 		const struct st_gpu *g = &n->gpus[i];
-		int p = g->mig ? st_mig_profile_find(g->mig, it->profile) : -1;
+		const struct st_mig_geometry *geo = g->mig ? g->mig : g->mig_could;
+		int p = geo ? st_item_mig_profile(it, geo) : -1;
 
-		if (p < 0 || g->mig->profiles[p].start_count == 0)
+		if (p < 0 || geo->profiles[p].start_count == 0)
 			continue;
 		if (g->taken == ST_TAKEN_NO)
 			return BP_MIG_ROOM;
@@ -424,6 +456,22 @@ static enum bp_verdict why_not(const struct bp_task *t)
 	return BP_COMBINATION;
 }
 
+static bool has_mig(const struct st_request *req)
+{
+	for (unsigned i = 0; i < req->item_count; i++)
+		if (req->items[i].kind == ST_KIND_MIG)
+			return true;
+	return false;
+}
+
+static int32_t exact_score(const struct search *s)
+{
+	struct fr_change ch[ST_GPUS_MAX];
+	unsigned n = changes_with(s, ST_GPUS_MAX, 0, ch);
+
+	return fr_measure_score_exact(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
+}
+
 enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int32_t *ret_score)
 {
 	struct search s;
@@ -439,7 +487,7 @@ enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int3
 			return why_not(t);
 	}
 	if (t->how->pick == BP_PICK_MEASURE)
-		*ret_score = score_with(&s, ST_GPUS_MAX, 0);
+		*ret_score = has_mig(t->req) ? exact_score(&s) : score_with(&s, ST_GPUS_MAX, 0);
 	if (s.clash)
 		*ret_score -= BP_NEIGHBOUR_PENALTY;
 	return BP_OK;

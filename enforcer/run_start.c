@@ -333,8 +333,8 @@ int run_start(struct agent *a, struct err *err)
 					    .kubelet_socket = run_given(a->o.kubelet_socket),
 					    .is_our_pod = run_is_our_pod};
 	int (*const steps[])(struct agent * a, struct err * err) = {
-		start_memory, take_lock,    install_hook, run_static_load, start_limits,
-		start_mps,    start_plugin, start_exits,  start_measuring, start_api,
+		start_memory,  take_lock,    install_hook, run_static_load, start_limits, start_mps,
+		run_mig_start, start_plugin, start_exits,  start_measuring, start_api,
 	};
 	int r = 0;
 

@@ -24,7 +24,7 @@ struct ex_admit {
  * validate refuses a pod whose GPU request is wrong, one that is made with allocation keys, and a
  * change of allocation keys.
  *
- * mutate removes allocation keys from a pod that is being made, and gives each container that asks for
+ * mutate removes allocation keys from a pod that is being made, with what that bind wrote beside them, and gives each container that asks for
  * GPUs a request of EX_MEMORY_RESOURCE where it has none: the MiB of an amount; of a fraction and of
  * whole GPUs what they are at least, that is on the smallest GPU that is known; 1 for each MIG instance
  * and where no GPU is known; times the number of GPUs. So that a node never looks too small to the

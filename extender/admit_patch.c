@@ -1,4 +1,5 @@
 /* What /mutate changes, as a JSON patch (RFC 6902). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "extender/admit.h"
@@ -34,13 +35,20 @@ static void begin_op(struct patch *p, const char *op, struct buf *path)
 	p->any = true;
 }
 
-static void drop_forged(struct patch *p, const struct st_pod_spec *spec,
-			const struct st_contract_options *opt)
+/* Allocation keys, and what the bind that wrote them left beside them. */
+static int drop_forged(struct patch *p, const struct st_pod_spec *spec,
+		       const struct st_contract_options *opt, struct err *err)
 {
+	bool *left = calloc(spec->annotation_count + 1, sizeof(*left));
+	struct err why = ERR_INIT;
+
+	if (left == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	(void)st_contract_leftovers(spec, opt, left, &why); /* validate says what is wrong */
 	for (size_t i = 0; i < spec->annotation_count; i++) {
 		struct buf path = BUF_INIT;
 
-		if (!st_contract_is_allocation_key(spec->annotations[i].key, opt))
+		if (!left[i] && !st_contract_is_allocation_key(spec->annotations[i].key, opt))
 			continue;
 		buf_puts(&path, "/metadata/annotations");
 		put_part(&path, spec->annotations[i].key);
@@ -48,6 +56,8 @@ static void drop_forged(struct patch *p, const struct st_pod_spec *spec,
 		ex_json_end(&p->j, '}');
 		buf_fini(&path);
 	}
+	free(left);
+	return 0;
 }
 
 /* ---- resources ---- */
@@ -170,9 +180,12 @@ int ex_admit_patch(const struct ex_admit *how, const cJSON *pod, const struct st
 	struct patch p = {.j = {.b = out}};
 	size_t start = out->len;
 	int32_t smallest;
+	int rc;
 
 	ex_json_begin(&p.j, '[');
-	drop_forged(&p, spec, ex_service_contract(how->service));
+	rc = drop_forged(&p, spec, ex_service_contract(how->service), err);
+	if (rc < 0)
+		return rc;
 	if (req != NULL && req->item_count > 0) {
 		smallest = ex_mirror_smallest_gpu(how->service);
 		for (unsigned i = 0; i < req->item_count; i++)

@@ -422,6 +422,7 @@ void ex_api_get_stats(struct ex_api *a, struct ex_api_stats *ret)
 		ret->watch[i].events = r.events;
 		ret->watch[i].expired = r.expired;
 		ret->watch[i].problems = r.problems;
+		ret->watch[i].dead = r.dead_watches;
 		ret->watch[i].gone = r.gone;
 		ret->watch[i].objects = r.objects;
 		ret->watch[i].busy_us = r.busy_us;

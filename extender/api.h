@@ -29,6 +29,7 @@ struct ex_api_config {
 	const char *lease_ns, *lease_name, *identity; /* copied; with leader_elect */
 	int64_t lease_ms, renew_ms, retry_ms;         /* 0: as in kube/lease.h */
 	int64_t bind_ms;      /* until a bind is answered; 0: 4,000. Below httpTimeout */
+	int64_t silence_ms;   /* after which a watch is dead; 0: as in kube/reflector.h */
 	bool totals;          /* write node totals */
 	const char *instance; /* in events; may be NULL */
 };
@@ -81,6 +82,9 @@ enum ex_api_held ex_api_hold(struct ex_api *a, struct ex_api_hold *h, uint64_t s
 
 enum ex_api_kind { EX_API_NODES, EX_API_PODS, EX_API_KINDS };
 
+/* Of the histograms of times (metrics.h); one more entry for what is above all bounds. */
+#define EX_LATENCY_BUCKETS 14
+
 struct ex_api_stats {
 	bool leader, auth_failed;
 	uint64_t term;
@@ -89,14 +93,14 @@ struct ex_api_stats {
 	uint64_t settled_bound, settled_free; /* outcomes that only reading told */
 	size_t binds_waiting, binds_unsettled;
 	int64_t post_wait_us_max; /* from a bind's arrival to its POST, largest of all */
-	uint64_t post_wait_us_sum, post_wait_count;
+	uint64_t post_wait_us_sum, post_wait[EX_LATENCY_BUCKETS + 1]; /* as ex_latency_bucket() */
 	uint64_t totals_written, totals_failed;
 	uint64_t refusals_held;
 	uint64_t pods_held; /* bound pods that cannot be booked now */
 	uint64_t requests, retries, failures, throttled, unauthorized, token_reads;
 	uint64_t events_sent, events_dropped;
 	struct {
-		uint64_t lists, watches, events, expired, problems, gone, objects;
+		uint64_t lists, watches, events, expired, problems, dead, gone, objects;
 		int64_t busy_us, heard_ago_us;
 		bool synced;
 	} watch[EX_API_KINDS];

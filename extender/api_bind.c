@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "extender/api_internal.h"
+#include "extender/metrics.h"
 
 #define READ_MS 4000     /* for a pod that nobody waits for */
 #define AGAIN_US 2000000 /* between two readings */
@@ -93,7 +94,7 @@ static void note_post(struct ex_flight *f, const struct ku_bind_result *res)
 	if (f->posts == 1 && res->queued_us >= 0) {
 		wait_us = res->queued_us + f->spent_us;
 		a->stats.post_wait_us_sum += (uint64_t)wait_us;
-		a->stats.post_wait_count++;
+		a->stats.post_wait[ex_latency_bucket(wait_us * 1000)]++;
 		if (wait_us > a->stats.post_wait_us_max)
 			a->stats.post_wait_us_max = wait_us;
 	}

@@ -5,6 +5,7 @@
 
 #include "base/quantity.h"
 #include "extender/api_internal.h"
+#include "extender/survey.h"
 
 /* Objects that are not understood are noted and passed over: a bad one must not stop the rest. */
 
@@ -305,11 +306,18 @@ static void on_node_gone(void *ctx, const char *uid)
 	node_gone(ctx, uid);
 }
 
+static void survey(void *log, const struct st_cluster *c, struct po_placer *p)
+{
+	(void)p;
+	ex_survey_duplicates(c, log);
+}
+
 static void on_nodes_synced(void *ctx, const char *rv)
 {
 	struct ex_api *a = ctx;
 
 	log_event(a->cfg.log, LOG_LEVEL_INFO, "nodes-listed", "version=%s", rv);
+	ex_service_with(a->cfg.service, survey, a->cfg.log);
 	pthread_mutex_lock(&a->lock);
 	a->nodes_synced = true;
 	pthread_cond_broadcast(&a->work);
@@ -336,6 +344,7 @@ int ex_api_watch_start(struct ex_api *a, enum ex_api_kind kind, struct err *err)
 		.field_selector = nodes ? NULL : "status.phase!=Succeeded,status.phase!=Failed",
 		.prune = nodes ? ku_prune_nodes : ku_prune_pods,
 		.consistent = true,
+		.silence_ms = a->cfg.silence_ms,
 		.handler =
 			{
 				.on_object = nodes ? on_node : on_pod,

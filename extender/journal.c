@@ -35,12 +35,19 @@ struct ex_journal {
  * had. */
 static int write_batch(struct ex_journal *j, struct err *err)
 {
+	struct stat st;
 	int rc = 0;
 
 	if (atomic_load(&j->broken))
 		return err_set(err, ERR_IO, "%s: a write failed before; restart to go on", j->path);
 	if (!buf_ok(&j->batch))
 		return err_set(err, ERR_NOMEM, "%s: out of memory", j->path);
+	/* Lines in a file that nobody can find any more are lost. */
+	if (fstat(j->fd, &st) == 0 && st.st_nlink == 0) {
+		atomic_store(&j->failing, true);
+		return err_set(err, ERR_IO, "%s: the file was removed while in use; restart",
+			       j->path);
+	}
 	if (file_write_all(j->fd, j->batch.data, j->batch.len) < 0 ||
 	    (j->sync && fdatasync(j->fd) < 0))
 		rc = err_set(err, ERR_IO, "%s: %s", j->path, strerror(errno));

@@ -27,9 +27,9 @@ static const struct {
 	const char *name;
 	size_t offset, size;
 } item_fields[] = {
-	ITEM(kind),      ITEM(mode),        ITEM(mode_preferred),
-	ITEM(count),     ITEM(request_mib), ITEM(request_nano),
-	ITEM(limit_mib), ITEM(limit_nano),  ITEM(compute_nano),
+	ITEM(kind),         ITEM(mode),         ITEM(mode_preferred), ITEM(count),
+	ITEM(request_mib),  ITEM(request_nano), ITEM(limit_mib),      ITEM(limit_nano),
+	ITEM(compute_nano), ITEM(apart),
 };
 #define ITEM_FIELDS (sizeof(item_fields) / sizeof(item_fields[0]))
 
@@ -50,9 +50,11 @@ static void field_set(struct st_item *it, size_t f, int64_t v)
 	int32_t v32 = (int32_t)v;
 
 	if (item_fields[f].size == 1)
-		*(uint8_t *)at = item_fields[f].offset == offsetof(struct st_item, mode_preferred)
-					 ? v != 0
-					 : (uint8_t)v;
+		*(uint8_t *)at =
+			item_fields[f].offset == offsetof(struct st_item, mode_preferred) ||
+					item_fields[f].offset == offsetof(struct st_item, apart)
+				? v != 0
+				: (uint8_t)v;
 	else
 		memcpy(at, &v32, sizeof(v32));
 }

@@ -12,7 +12,8 @@
 #include "extender/options.h"
 #include "extender/server.h"
 
-#define EXIT_USAGE 2 /* wrong options or files */
+#define EXIT_USAGE 2     /* wrong options or files */
+#define DESCRIPTORS 1024 /* 300 binds, 300 requests, the API's connections, the files */
 
 static int print(void (*text)(struct buf *b))
 {
@@ -30,15 +31,22 @@ static void put_version(struct buf *b)
 	buf_puts(b, "tessera-extender " EX_VERSION "\n");
 }
 
-/* 300 binds at once are 300 descriptors; the usual soft limit of 1,024 is near. */
-static void raise_descriptors(void)
+/* 300 binds at once are 300 descriptors; the usual soft limit of 1,024 is near. With fewer, connections
+ * wait in the kernel and the scheduler's calls run out of time. */
+static void raise_descriptors(struct log *log)
 {
 	struct rlimit r;
 
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &r) != 0)
+		return;
+	if (r.rlim_cur < r.rlim_max) {
 		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
 		setrlimit(RLIMIT_NOFILE, &r);
 	}
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < DESCRIPTORS)
+		log_event(log, LOG_LEVEL_WARN, "few-descriptors",
+			  "limit=%llu wanted=%d remedy=\"raise the limit of open files\"",
+			  (unsigned long long)r.rlim_cur, DESCRIPTORS);
 }
 
 /* The signals that end the program are waited for, in every thread's place. */
@@ -60,8 +68,12 @@ static struct ex_service_config service_config(const struct ex_options *o, struc
 				.reserve_mib = (int32_t)o->reserve_mib,
 				.clients_max = (int32_t)o->clients_max,
 				.overcommit_permille = (int32_t)o->overcommit_permille,
+				.mig_fixed = !o->mig_switch,
 			},
-		.contract = {.prefix = o->prefix, .hami = o->hami, .cdi = o->cdi},
+		.contract = {.prefix = o->prefix,
+			     .hami = o->hami,
+			     .mig_isolation = o->mig_isolation,
+			     .cdi = o->cdi},
 		.placer =
 			{
 				.policy = po_policy_find(o->policy),
@@ -135,6 +147,7 @@ static int start_api(struct ex_service *s, const struct ex_options *o, const str
 		.renew_ms = o->renew_s * 1000,
 		.retry_ms = o->retry_s * 1000,
 		.bind_ms = o->bind_ms,
+		.silence_ms = o->silence_s * 1000,
 		.totals = o->node_totals,
 		.instance = identity,
 	};
@@ -275,10 +288,10 @@ int main(int argc, char **argv)
 	if (rc == 0 && (p.o.help || p.o.version))
 		return print(p.o.help ? ex_options_help : put_version);
 	if (rc == 0) {
-		raise_descriptors();
 		take_signals(&p.signals);
 		p.log = log_new((enum log_level)log_level_parse(p.o.log_level), NULL, NULL, NULL,
 				NULL);
+		raise_descriptors(p.log);
 		rc = run(&p, &err);
 		if (rc == 0 && p.o.check_config)
 			puts("the configuration is good");

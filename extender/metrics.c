@@ -46,6 +46,7 @@ enum family {
 	WATCH_EVENTS,
 	WATCH_LISTS,
 	WATCH_PROBLEMS,
+	WATCHES_DEAD,
 	WATCH_OBJECTS,
 	WATCH_SYNCED,
 	WATCH_LAG,
@@ -115,7 +116,7 @@ static const struct {
 		{"tessera_binds_unsettled", "gauge", "",
 		 "Binds answered with an error whose outcome is still open: their GPUs stay "
 		 "reserved."},
-	[BIND_POST_DELAY] = {"tessera_bind_post_delay_seconds", "summary", "",
+	[BIND_POST_DELAY] = {"tessera_bind_post_delay_seconds", "histogram", "",
 			     "From the arrival of a bind to its first POST."},
 	[BIND_POST_DELAY_MAX] = {"tessera_bind_post_delay_max_seconds", "gauge", "",
 				 "The longest of these."},
@@ -130,6 +131,9 @@ static const struct {
 	[WATCH_LISTS] = {"tessera_watch_lists_total", "counter", "kind", "Complete lists."},
 	[WATCH_PROBLEMS] = {"tessera_watch_problems_total", "counter", "kind",
 			    "Lists and watches that failed."},
+	[WATCHES_DEAD] =
+		{"tessera_watches_dead_total", "counter", "kind",
+		 "Watches that were open and brought nothing (--watch-silence): begun again."},
 	[WATCH_OBJECTS] = {"tessera_watch_objects", "gauge", "kind", "Objects in sight."},
 	[WATCH_SYNCED] = {"tessera_watch_synced", "gauge", "kind",
 			  "1 when the list is complete and the watch goes on from there."},
@@ -180,17 +184,24 @@ static uint64_t get(const _Atomic uint64_t *at)
 	return atomic_load_explicit(at, memory_order_relaxed);
 }
 
+unsigned ex_latency_bucket(int64_t ns)
+{
+	unsigned b = 0;
+
+	while (b < EX_LATENCY_BUCKETS && ns > bounds_us[b] * 1000)
+		b++;
+	return b;
+}
+
 void ex_metrics_request(struct ex_metrics *m, enum ex_verb verb, unsigned code, bool error,
 			int64_t ns)
 {
-	unsigned i = 0, b = 0;
+	unsigned i = 0;
 
 	while (i + 1 < EX_CODES_COUNT && codes[i] != code)
 		i++;
-	while (b < EX_LATENCY_BUCKETS && ns > bounds_us[b] * 1000)
-		b++;
 	add(&m->requests[verb][i], 1);
-	add(&m->latency[verb][b], 1);
+	add(&m->latency[verb][ex_latency_bucket(ns)], 1);
 	add(&m->latency_sum_ns[verb], ns > 0 ? (uint64_t)ns : 0);
 	if (error)
 		add(&m->errors[verb], 1);
@@ -281,14 +292,18 @@ static void put_requests(const struct ex_metrics *m, struct buf *b)
 		       (int64_t)get(&m->errors[v]));
 }
 
-static void put_histogram(const struct ex_metrics *m, enum ex_verb v, struct buf *b)
+/* verb NULL: a histogram without that label. */
+static void put_buckets(const uint64_t counts[EX_LATENCY_BUCKETS + 1], uint64_t ns, enum family f,
+			const char *verb, struct buf *b)
 {
-	const char *name = families[REQUEST_SECONDS].name, *verb = ex_verb_name(v);
-	uint64_t sum = 0, ns = get(&m->latency_sum_ns[v]);
+	const char *name = families[f].name, *open = verb != NULL ? "verb=\"" : "",
+		   *end = verb != NULL ? "\"," : "";
+	const char *value = verb != NULL ? verb : "";
+	uint64_t sum = 0;
 
 	for (int i = 0; i <= EX_LATENCY_BUCKETS; i++) {
-		sum += get(&m->latency[v][i]);
-		buf_printf(b, "%s_bucket{verb=\"%s\",le=\"", name, verb);
+		sum += counts[i];
+		buf_printf(b, "%s_bucket{%s%s%sle=\"", name, open, value, end);
 		if (i < EX_LATENCY_BUCKETS)
 			buf_printf(b, "%lld.%06d\"} ", (long long)(bounds_us[i] / 1000000),
 				   (int)(bounds_us[i] % 1000000));
@@ -296,9 +311,25 @@ static void put_histogram(const struct ex_metrics *m, enum ex_verb v, struct buf
 			buf_puts(b, "+Inf\"} ");
 		buf_printf(b, "%llu\n", (unsigned long long)sum);
 	}
-	buf_printf(b, "%s_sum{verb=\"%s\"} %llu.%09u\n", name, verb,
-		   (unsigned long long)(ns / 1000000000), (unsigned)(ns % 1000000000));
-	buf_printf(b, "%s_count{verb=\"%s\"} %llu\n", name, verb, (unsigned long long)sum);
+	for (int i = 0; i < 2; i++) {
+		buf_printf(b, "%s_%s", name, i == 0 ? "sum" : "count");
+		if (verb != NULL)
+			buf_printf(b, "{verb=\"%s\"}", verb);
+		if (i == 0)
+			buf_printf(b, " %llu.%09u\n", (unsigned long long)(ns / 1000000000),
+				   (unsigned)(ns % 1000000000));
+		else
+			buf_printf(b, " %llu\n", (unsigned long long)sum);
+	}
+}
+
+static void put_histogram(const struct ex_metrics *m, enum ex_verb v, struct buf *b)
+{
+	uint64_t counts[EX_LATENCY_BUCKETS + 1];
+
+	for (int i = 0; i <= EX_LATENCY_BUCKETS; i++)
+		counts[i] = get(&m->latency[v][i]);
+	put_buckets(counts, get(&m->latency_sum_ns[v]), REQUEST_SECONDS, ex_verb_name(v), b);
 }
 
 static void put_counts(const struct ex_metrics *m, const struct ex_service_counts *n, struct buf *b)
@@ -391,6 +422,7 @@ static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b
 		uint64_t v = f == WATCH_EVENTS     ? s->watch[i].events
 			     : f == WATCH_LISTS    ? s->watch[i].lists
 			     : f == WATCH_PROBLEMS ? s->watch[i].problems
+			     : f == WATCHES_DEAD   ? s->watch[i].dead
 			     : f == WATCH_OBJECTS  ? s->watch[i].objects
 						   : s->watch[i].synced;
 		char head[96];
@@ -434,9 +466,7 @@ static void put_api(const struct ex_api_stats *s, const struct ex_service_counts
 	single(b, BINDS_WAITING, (int64_t)s->binds_waiting);
 	single(b, BINDS_UNSETTLED, (int64_t)s->binds_unsettled);
 	begin(b, BIND_POST_DELAY);
-	seconds(b, families[BIND_POST_DELAY].name, "_sum", s->post_wait_us_sum);
-	buf_printf(b, "%s_count %llu\n", families[BIND_POST_DELAY].name,
-		   (unsigned long long)s->post_wait_count);
+	put_buckets(s->post_wait, s->post_wait_us_sum * 1000, BIND_POST_DELAY, NULL, b);
 	begin(b, BIND_POST_DELAY_MAX);
 	seconds(b, families[BIND_POST_DELAY_MAX].name, "", (uint64_t)s->post_wait_us_max);
 	single(b, REFUSALS_HELD, (int64_t)s->refusals_held);

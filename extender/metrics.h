@@ -32,7 +32,8 @@ const char *ex_verb_name(enum ex_verb v);
 		200, 400, 403, 404, 405, 413, 415, 500, 503                                        \
 	}
 #define EX_CODES_COUNT 9
-#define EX_LATENCY_BUCKETS 14
+/* Index of the bucket of a histogram of times; EX_LATENCY_BUCKETS: above all bounds. */
+unsigned ex_latency_bucket(int64_t ns);
 
 enum ex_admit_verdict {
 	EX_ADMIT_ALLOWED,

@@ -62,6 +62,10 @@ static const struct row rows[] = {
 	 "Answer a bind after so many milliseconds at the latest: a second less than the "
 	 "scheduler's httpTimeout.",
 	 INTEGER, AT(bind_ms), 100, 600000, false},
+	{"watch-silence", "SECONDS", "TESSERA_WATCH_SILENCE", "150",
+	 "A watch without a byte for so long is dead, and begun again. API servers send something "
+	 "each minute.",
+	 INTEGER, AT(silence_s), 1, 3600, false},
 	{"node-totals", "yes|no", "TESSERA_NODE_TOTALS", "yes",
 	 "Write each node's GPU memory to its status as tessera.dev/gpu-memory (MiB), where it "
 	 "differs.",
@@ -83,8 +87,8 @@ static const struct row rows[] = {
 	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.", TEXT,
 	 AT(listen), 0, 0, false},
 	{"journal", "FILE", "TESSERA_JOURNAL", NULL,
-	 "Record binds and releases in this file and replay it at start; without it they last as long "
-	 "as the process.",
+	 "Record binds and releases in this file (about 1 KB a bind, 4 GiB at most) and replay it at "
+	 "start; without it they last as long as the process.",
 	 TEXT, AT(journal), 0, 0, false},
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
@@ -109,6 +113,13 @@ static const struct row rows[] = {
 	{"hami", NULL, "TESSERA_HAMI", "no",
 	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0,
 	 false},
+	{"mig-isolation", NULL, "TESSERA_MIG_ISOLATION", "no",
+	 "Serve shares of pods with tessera.dev/isolation: hardware by MIG instances; such pods are "
+	 "refused otherwise.",
+	 FLAG, AT(mig_isolation), 0, 0, false},
+	{"mig-switch", "yes|no", "TESSERA_MIG_SWITCH", "yes",
+	 "Place MIG instances on idle GPUs whose node says that it may switch them into MIG mode, too.",
+	 YES_NO, AT(mig_switch), 0, 0, false},
 	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0,
 	 false},
 	{"prefix", "P", "TESSERA_PREFIX", "nvidia.com/container.",
@@ -241,6 +252,11 @@ static int parse_arg(int argc, char *const *argv, int *i, struct ex_options *o, 
 		len = strcspn(arg + 2, "=");
 		r = row_find(arg + 2, len);
 	}
+	if (r == NULL && arg[0] != '-')
+		return err_set(err, ERR_INVALID,
+			       "\"%s\" is no option, and no option before it takes a value; "
+			       "switches are --NAME or --NAME=no; see --help",
+			       arg);
 	if (r == NULL)
 		return err_set(err, ERR_INVALID, "%s: no such option; see --help", arg);
 	value = arg[2 + len] == '=' ? arg + 3 + len : NULL;

@@ -21,8 +21,8 @@ struct ex_options {
 	const char *config, *tls_cert, *tls_key, *tls_client_ca, *scheduler_name;
 	int64_t threads, max_body, reserve_mib, clients_max, overcommit_permille;
 	int64_t popularity, seed, pods_cache, nomination_s, score_rest;
-	int64_t lease_s, renew_s, retry_s, bind_ms;
-	bool journal_sync, hami, cdi;
+	int64_t lease_s, renew_s, retry_s, bind_ms, silence_s;
+	bool journal_sync, hami, mig_isolation, mig_switch, cdi;
 	bool in_cluster, leader_elect, node_totals;
 	bool check_config, help, version;
 	struct ex_options_file *file; /* of --config; NULL: none */

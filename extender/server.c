@@ -294,6 +294,14 @@ static enum MHD_Result reply(struct ex_exchange *x)
 	MHD_add_response_header(r, "Content-Type", type != NULL ? type : "application/json");
 	if (x->status == MHD_HTTP_METHOD_NOT_ALLOWED && x->route != NULL)
 		MHD_add_response_header(r, "Allow", x->route->method);
+	/* The map's script asks this server only. */
+	if (type != NULL && strncmp(type, "text/html", 9) == 0)
+		MHD_add_response_header(r, "Content-Security-Policy",
+					"default-src 'none'; style-src 'unsafe-inline'; "
+					"script-src 'unsafe-inline'; connect-src 'self'; "
+					"frame-ancestors 'none'");
+	MHD_add_response_header(r, "Cache-Control", "no-store");
+	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
 	if (atomic_load(&x->server->stopping))
 		MHD_add_response_header(r, "Connection", "close");
 	ex_metrics_request(x->server->cfg.metrics,
@@ -379,8 +387,10 @@ static void on_log(void *cls, const char *fmt, va_list ap)
 
 static struct MHD_Daemon *daemon_start(struct ex_server *s)
 {
+	/* Not epoll: libmicrohttpd 0.9.75 asks for more events, and waits for them, whenever it got exactly
+	 * the 128 it has room for; those are then answered when the next event or time limit comes. */
 	unsigned flags =
-		MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+		MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
 	struct MHD_OptionItem more[1 + EX_TLS_OPTIONS], *at = more;
 
 	if (s->cfg.threads > 1) /* one is no pool */
@@ -431,6 +441,8 @@ struct ex_server *ex_server_start(const struct ex_server_config *cfg, struct err
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
 	rc = listen_open(cfg->listen, cfg->tls != NULL, &s->listen_fd, s->url, sizeof(s->url), err);
+	if (rc < 0)
+		err_prefix(err, rc, "--listen");
 	if (rc == 0) {
 		s->daemon = daemon_start(s);
 		if (s->daemon == NULL)

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "extender/service_internal.h"
+#include "extender/survey.h"
 #include "kube/load.h"
 
 #define PODS_CACHE 16384
@@ -133,8 +134,13 @@ static struct ku_loader loader_of(struct ex_service *s)
 int ex_service_load_file(struct ex_service *s, const char *path, struct err *err)
 {
 	struct ku_loader how = loader_of(s);
+	int rc = ku_load_file(s->c, path, &how, err);
 
-	return ku_load_file(s->c, path, &how, err);
+	if (rc < 0)
+		return rc;
+	ex_survey_unready(s->c, s->cfg.log);
+	ex_survey_duplicates(s->c, s->cfg.log);
+	return 0;
 }
 
 int ex_service_load_text(struct ex_service *s, const char *text, size_t len, struct err *err)
@@ -160,13 +166,20 @@ static int replay_bind(void *ctx, const struct st_pod_spec *pod, const struct st
 		       const struct st_request *req, struct err *err)
 {
 	struct ex_service *s = ctx;
+	const struct st_pod *known = st_cluster_pod_find(s->c, pod->uid);
 	uint32_t node = st_cluster_node_find(s->c, pod->node, strlen(pod->node));
 	struct err why = ERR_INIT;
 	int rc;
 
-	if (node == ST_NONE)
-		return err_set(err, ERR_INVALID, "node \"%s\" is not in the cluster file",
-			       pod->node);
+	/* As for a bound pod of the file: its node may come back, and its line stays. */
+	if (node == ST_NONE) {
+		on_note(s, pod, "journal: its node is not in the cluster file; left out");
+		return 0;
+	}
+	if (known != NULL && known->node != node)
+		on_note(s, pod,
+			"the cluster file has this pod on another node; the journal, which is what "
+			"was answered to the scheduler, counts");
 	rc = ku_pod_observe_as(s->c, pod, ident, node, &s->cfg.contract, &why, err);
 	if (rc < 0)
 		return rc;

@@ -54,6 +54,7 @@ static void copy_gpus(struct capture *c, struct st_node *n)
 	for (unsigned i = 0; i < n->gpu_count && !c->failed; i++) {
 		gpus[i].uuid = take_str(c, gpus[i].uuid);
 		gpus[i].taken_by = take_str(c, gpus[i].taken_by);
+		gpus[i].mig_could = NULL; /* nothing of it is shown */
 		if (gpus[i].mig == NULL)
 			continue;
 		if (gpus[i].mig != c->geometry) {
@@ -184,7 +185,8 @@ static void put_mig(struct ex_json *j, const struct st_gpu *g)
 	ex_json_begin(j, '{');
 	ex_json_key_string(j, "model", g->mig->model);
 	ex_json_key_i64(j, "units", g->mig->units_total);
-	ex_json_key_i64(j, "units_free", st_mig_units_free(g->mig, g->mig_placed));
+	ex_json_key_i64(j, "units_free", st_mig_units_free_in(g->mig, g->mig_open, g->mig_placed));
+	ex_json_key_bool(j, "cut", g->mig_open != ST_MIG_ANYWHERE);
 	ex_json_key(j, "instances");
 	ex_json_begin(j, '[');
 	for (int i = 0; st_mig_at(g->mig, g->mig_placed, i, &profile, &start); i++) {

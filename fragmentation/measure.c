@@ -7,6 +7,7 @@
 #include "fragmentation/measure_internal.h"
 
 #define ONE_MILLI (1 << FR_PRICE_BITS)
+#define EXACT_MAX (1 << 19) /* below what choosers take off for bad neighbours */
 
 static int classes_compile(struct fr_measure *m)
 {
@@ -14,16 +15,19 @@ static int classes_compile(struct fr_measure *m)
 	uint32_t n = 0;
 
 	m->index = calloc(w->count + 1, sizeof(*m->index));
+	m->valued = calloc(w->count + 1, sizeof(*m->valued));
 	m->weight = calloc(w->count + 1, sizeof(*m->weight));
 	m->count = calloc(w->count + 1, sizeof(*m->count));
 	m->cpu = calloc(w->count + 1, sizeof(*m->cpu));
-	if (!m->index || !m->weight || !m->count || !m->cpu)
+	if (!m->index || !m->valued || !m->weight || !m->count || !m->cpu)
 		return ERR_NOMEM;
 	for (int multi = 0; multi < 2; multi++) {
 		for (uint32_t i = 0; i < w->count; i++) {
 			if (w->classes[i].count == 0 || (w->classes[i].count > 1) != multi)
 				continue;
 			m->index[n] = i;
+			m->valued[n] = m->kind == FR_CA && w->classes[i].kind == ST_KIND_MIG;
+			m->has_mig |= w->classes[i].kind == ST_KIND_MIG;
 			m->weight[n] = (int32_t)w->weights[i];
 			m->count[n] = w->classes[i].count;
 			m->cpu[n++] = w->classes[i].cpu_milli;
@@ -85,8 +89,10 @@ void fr_measure_free(struct fr_measure *m)
 {
 	if (!m)
 		return;
-	for (uint32_t i = 0; i < m->type_count; i++)
+	for (uint32_t i = 0; i < m->type_count; i++) {
 		free(m->types[i].classes);
+		fr_mig_value_free(m->types[i].value);
+	}
 	for (uint32_t i = 0; i < m->node_cap; i++)
 		free(m->nodes[i].sums);
 	free(m->types);
@@ -95,6 +101,7 @@ void fr_measure_free(struct fr_measure *m)
 	free(m->row_keys);
 	free(m->row_slots);
 	free(m->index);
+	free(m->valued);
 	free(m->weight);
 	free(m->count);
 	free(m->cpu);
@@ -161,7 +168,9 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 		int32_t fill = s.fill[i], cap;
 		int32_t lost = s.fit[i] >= 1 && cpu >= m->cpu[i] ? s.unfit[i] : r;
 
-		if (!relaxed) {
+		if (m->valued[i]) {
+			lost = cpu >= m->cpu[i] ? 0 : r;
+		} else if (!relaxed) {
 			cap = cpu_cap(tc, m->cpu[i], 1, cpu);
 			fill = fill < cap ? fill : cap;
 		}
@@ -175,6 +184,10 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 		int32_t lost = s.fit[i] >= count && cpu >= m->cpu[i] ? s.unfit[i] : r;
 
 		fill = fill < cap ? fill : cap;
+		if (m->valued[i]) {
+			fill = s.fill[i];
+			lost = cpu >= m->cpu[i] ? 0 : r;
+		}
 		n += (int64_t)m->weight[i] * (r - fill + 3 * lost);
 	}
 	balance = 8 * (int64_t)r - arith_mul_div_floor(12 * t->gpu_sum, cpu, w->cpu_sum);
@@ -184,7 +197,7 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 static int64_t eval(const struct fr_measure *m, const struct fr_node *nd, struct sums s, int32_t r,
 		    int64_t cpu)
 {
-	if (nd->gpu_count == 0 || r == 0)
+	if (nd->gpu_count == 0 || (r == 0 && !(m->has_mig && m->kind == FR_CA)))
 		return 0; /* nothing left to strand */
 	cpu = arith_max(cpu, 0);
 	return m->kind == FR_FGD ? eval_fgd(m, s, r, cpu)
@@ -383,9 +396,11 @@ struct fr_gpu fr_gpu_after_mig(struct fr_measure *m, const struct fr_gpu *g, int
 	const struct fr_type *t = &m->types[g->type];
 	struct fr_gpu a = *g;
 
+	a.mode = ST_MODE_MIG;
 	a.mig_placed |= st_mig_bit(t->mig, profile, start);
 	a.free_mib = (int32_t)arith_mul_div_floor(
-		t->alloc_mib, st_mig_units_free(t->mig, a.mig_placed), t->mig->units_total);
+		t->alloc_mib, st_mig_units_free_in(t->mig, t->mig_open, a.mig_placed),
+		t->mig->units_total);
 	a.row = fr_row_find(m, &a);
 	return a;
 }
@@ -462,4 +477,17 @@ int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_
 		return fr_score_fgd(m->thresholds, after - nd->n);
 	s = arith_floor_div(nd->n - after, 480 * m->w->total);
 	return (int32_t)arith_min(arith_max(s, INT32_MIN + 1), INT32_MAX);
+}
+
+int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			       const struct fr_change *changes, unsigned change_count)
+{
+	int64_t gain;
+
+	if (m->bid || m->nodes[node].gpu_count == 0)
+		return fr_measure_score(m, node, cpu_left_milli, changes, change_count);
+	gain = m->nodes[node].n -
+	       fr_measure_after(m, node, cpu_left_milli, changes, change_count);
+	return (int32_t)arith_min(arith_max(arith_floor_div(gain, m->w->total), -EXACT_MAX),
+				  EXACT_MAX);
 }

@@ -4,7 +4,8 @@
  *   FGD  N = sum w_m F_m                                        (the paper's)
  *   CA   N = sum w_m (R - fill_m) + 3 sum w_m F_m + K max(0, 8R - floor(12 G c / C))
  *   BID  N = -V, V = the most that the node's remainder could be sold for (BID-PRICE.md)
- * in milli of a device. A GPU whose mode, clients, compute shares or MIG layout a class cannot use
+ * where fill_m of a class of MIG instances is R less what fr_mig_value says that the layouts lose, and
+ * F_m is 0 as long as there is CPU; in milli of a device. A GPU whose mode, clients, compute shares or MIG layout a class cannot use
  * counts for that class as if it were too small. GPUs taken by others do not count at all. */
 #ifndef TESSERA_FRAGMENTATION_MEASURE_H
 #define TESSERA_FRAGMENTATION_MEASURE_H
@@ -80,6 +81,11 @@ int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_
  * BID: floor(-loss / 6 milli); the loss counts consolidation terms beside the value lost. */
 int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			 const struct fr_change *changes, unsigned change_count);
+
+/* The same by floor((before - after) / K), not rounded to what tells fractions apart: MIG layouts
+ * differ by less. BID: as above. */
+int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			       const struct fr_change *changes, unsigned change_count);
 
 /* BID only, no-ops for the others. Steps of the price search on the present state of the nodes,
  * which must be synced; scores stay as they are until the prices found are published. */

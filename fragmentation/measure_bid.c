@@ -106,7 +106,7 @@ void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t c
 	nd->idle_gpus = 0;
 	nd->bid_group = (uint32_t)m->types[nd->types[0]].bid_group;
 	for (unsigned i = nd->gpu_count; i > 0; i--)
-		if (!m->types[nd->types[i - 1]].mig)
+		if (!m->types[nd->types[i - 1]].mig || m->types[nd->types[i - 1]].switchable)
 			nd->bid_group = (uint32_t)m->types[nd->types[i - 1]].bid_group;
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
 		const int32_t *row = row_at(m, nd->rows[i]), *k = row_value(m, row);

@@ -4,6 +4,7 @@
 
 #include "fragmentation/bid.h"
 #include "fragmentation/measure.h"
+#include "fragmentation/mig_value.h"
 
 #define FR_ROWS_LIMIT (1u << 16) /* distinct GPU states remembered before starting over ... */
 #define FR_ROWS_BYTES (1u << 25) /* ... fewer where their rows would take more than this */
@@ -29,10 +30,13 @@ struct fr_type_class {
 struct fr_type {
 	uint32_t product;
 	int32_t alloc_mib;
-	const struct st_mig_geometry *mig;
+	const struct st_mig_geometry *mig; /* in MIG mode, or to be switched into it */
+	uint64_t mig_open;                 /* as st_gpu.mig_open */
+	bool switchable;     /* usable without MIG too, as long as it is not in MIG mode */
 	int32_t clients_cap; /* more clients left than this makes no difference to any class */
 	int64_t gpu_sum;     /* the workload's G, with amounts taken as parts of this device */
 	int32_t bid_group;
+	struct fr_mig_value *value; /* CA, where the workload has MIG classes for it; else NULL */
 	struct fr_type_class *classes;
 };
 
@@ -68,12 +72,14 @@ struct fr_measure {
 	int64_t thresholds[100];
 	struct fr_bid *bid; /* BID only */
 	bool uses_compute;  /* some class asks for a compute share */
+	bool has_mig;       /* some class asks for MIG instances */
 	int64_t cpu_only;   /* weight of the classes without GPU: they always count all of R */
 
 	/* GPU classes, those of one device first. index[i] is the class in the workload. */
 	uint32_t class_count, single_count;
 	size_t stride; /* of the arrays of a row: class_count, rounded up */
 	uint32_t *index;
+	bool *valued; /* CA: a MIG class, rated by fr_type.value */
 	int32_t *weight;
 	int32_t *count;
 	int64_t *cpu;

@@ -15,7 +15,8 @@ static int64_t milli_of(const struct fr_type *t, int64_t mib)
 int32_t fr_milli(const struct fr_type *t, enum st_mode mode, int32_t free_mib, uint64_t mig_placed)
 {
 	if (mode == ST_MODE_MIG)
-		return st_mig_units_free(t->mig, mig_placed) * 1000 / t->mig->units_total;
+		return st_mig_units_free_in(t->mig, t->mig_open, mig_placed) * 1000 /
+		       t->mig->units_total;
 	return free_mib > 0 ? (int32_t)milli_of(t, free_mib) : 0;
 }
 
@@ -25,6 +26,12 @@ static int32_t class_size_mib(const struct fr_class *c, int32_t alloc_mib)
 				      : arith_mul_div_floor(alloc_mib, c->size_nano, ST_NANO);
 
 	return (int32_t)arith_max(mib, 1);
+}
+
+static int16_t class_profile(const struct fr_class *c, const struct st_mig_geometry *g)
+{
+	return (int16_t)(c->profile[0] != '\0' ? st_mig_profile_find(g, c->profile)
+					       : st_mig_smallest(g, c->size_mib, c->size_nano));
 }
 
 static void type_class_fill(const struct fr_class *c, const struct fr_type *t, const char *product,
@@ -38,14 +45,14 @@ static void type_class_fill(const struct fr_class *c, const struct fr_type *t, c
 	case ST_KIND_SHARE:
 		ret->d_mib = class_size_mib(c, t->alloc_mib);
 		ret->d_milli = (int32_t)arith_min(milli_of(t, ret->d_mib), INT32_MAX);
-		ret->accepted = ret->accepted && !t->mig;
+		ret->accepted = ret->accepted && (!t->mig || t->switchable);
 		break;
 	case ST_KIND_WHOLE:
 		ret->d_milli = 1000;
-		ret->accepted = ret->accepted && !t->mig;
+		ret->accepted = ret->accepted && (!t->mig || t->switchable);
 		break;
 	case ST_KIND_MIG:
-		ret->profile = t->mig ? (int16_t)st_mig_profile_find(t->mig, c->profile) : -1;
+		ret->profile = t->mig ? class_profile(c, t->mig) : -1;
 		if (ret->profile < 0)
 			ret->accepted = false;
 		else
@@ -57,6 +64,18 @@ static void type_class_fill(const struct fr_class *c, const struct fr_type *t, c
 	if (c->cpu_milli > 0 && c->cpu_milli < FR_CPU_EXACT && need > 0)
 		ret->cpu_inv = ((UINT64_C(1) << 46) * (uint64_t)need + (uint64_t)c->cpu_milli - 1) /
 			       (uint64_t)c->cpu_milli;
+}
+
+/* The table of what layouts are worth, for the classes that this type of GPU can serve. */
+static int value_make(const struct fr_measure *m, struct fr_type *t)
+{
+	int64_t weight[ST_MIG_PROFILES_MAX] = {0};
+
+	for (uint32_t i = 0; i < m->class_count; i++)
+		if (m->valued[i] && t->classes[i].accepted)
+			weight[t->classes[i].profile] += (int64_t)m->weight[i] * m->count[i];
+	t->value = fr_mig_value_new(t->mig, t->mig_open, weight);
+	return t->value ? 0 : ERR_NOMEM;
 }
 
 static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu *g)
@@ -75,7 +94,13 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 		m->type_cap = cap;
 	}
 	t = &m->types[m->type_count];
-	*t = (struct fr_type){.product = product, .alloc_mib = g->alloc_mib, .mig = g->mig};
+	*t = (struct fr_type){
+		.product = product,
+		.alloc_mib = g->alloc_mib,
+		.mig = g->mig ? g->mig : g->mig_could,
+		.mig_open = g->mig_open,
+		.switchable = g->mig_could != NULL,
+	};
 	t->classes = calloc(m->class_count + 1, sizeof(*t->classes));
 	if (!t->classes)
 		return -1;
@@ -94,6 +119,10 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = t->alloc_mib / d_min + 1;
+	if (m->kind == FR_CA && m->has_mig && t->mig && value_make(m, t) < 0) {
+		free(t->classes);
+		return -1;
+	}
 	if (m->bid && fr_bid_type_init(m, t) < 0) {
 		free(t->classes);
 		return -1;
@@ -108,7 +137,9 @@ int fr_types_find(struct fr_measure *m, uint32_t product, const struct st_gpu *g
 	for (uint32_t i = 0; i < m->type_count; i++) {
 		const struct fr_type *t = &m->types[i];
 
-		if (t->product == product && t->alloc_mib == g->alloc_mib && t->mig == g->mig)
+		if (t->product == product && t->alloc_mib == g->alloc_mib &&
+		    t->mig == (g->mig ? g->mig : g->mig_could) && t->mig_open == g->mig_open &&
+		    t->switchable == (g->mig_could != NULL))
 			return (int)i;
 	}
 	return m->type_count < UINT16_MAX ? type_add(m, product, g) : -1;
@@ -119,6 +150,12 @@ static bool class_takes_mode(const struct fr_class *c, uint8_t mode)
 	if (mode == ST_MODE_FREE || mode == c->mode)
 		return true;
 	return c->mode_preferred && (mode == ST_MODE_TIME_SLICING || mode == ST_MODE_SM_SHARING);
+}
+
+/* Is the GPU one whose layout of instances counts: in MIG mode, or idle and to be switched? */
+static bool layout_counts(const struct fr_type *t, const struct fr_row_key *g)
+{
+	return g->mode == ST_MODE_MIG || (g->mode == ST_MODE_FREE && t->switchable);
 }
 
 /* Tasks of the class that this one GPU could hold, and the milli they fill. */
@@ -132,8 +169,9 @@ static int32_t class_tasks(const struct fr_class *c, const struct fr_type *t,
 	case ST_KIND_WHOLE:
 		return g->mode == ST_MODE_FREE;
 	case ST_KIND_MIG:
-		return g->mode == ST_MODE_MIG ? st_mig_max_more(t->mig, g->mig_placed, tc->profile)
-					      : 0;
+		if (!layout_counts(t, g))
+			return 0;
+		return st_mig_max_more_in(t->mig, t->mig_open, g->mig_placed, tc->profile);
 	case ST_KIND_SHARE:
 		break;
 	}
@@ -166,6 +204,8 @@ static void row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 		unfit[i] = tasks == 0               ? r
 			   : c->kind == ST_KIND_MIG ? (int32_t)arith_max(r - fill[i], 0)
 						    : 0;
+		if (t->value && m->valued[i] && tc->accepted && layout_counts(t, key))
+			fill[i] = r - fr_mig_value_at(t->value, key->mig_placed);
 	}
 }
 

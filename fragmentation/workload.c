@@ -34,7 +34,9 @@ int64_t fr_class_milli(const struct fr_class *c)
 	case ST_KIND_WHOLE:
 		return 1000;
 	case ST_KIND_MIG:
-		return profile_slices(c->profile) * 1000 / 7;
+		if (c->profile[0] != '\0')
+			return profile_slices(c->profile) * 1000 / 7;
+		break;
 	case ST_KIND_SHARE:
 		break;
 	}
@@ -48,7 +50,7 @@ static int64_t item_size(const struct st_item *it)
 
 	if (it->kind == ST_KIND_WHOLE)
 		nano = ST_NANO;
-	else if (it->kind == ST_KIND_MIG)
+	else if (it->kind == ST_KIND_MIG && it->profile[0] != '\0')
 		nano = profile_slices(it->profile) * ST_NANO / 7;
 	else if (it->request_mib > 0)
 		nano = it->request_mib * (int64_t)ST_NANO / TYPICAL_GPU_MIB;
@@ -71,9 +73,11 @@ void fr_class_of(const struct st_request *req, struct fr_class *ret)
 	if (it->kind == ST_KIND_SHARE) {
 		ret->mode = (uint8_t)it->mode;
 		ret->mode_preferred = it->mode_preferred;
+		ret->compute_nano = it->compute_nano;
+	}
+	if (it->kind == ST_KIND_SHARE || (it->kind == ST_KIND_MIG && it->profile[0] == '\0')) {
 		ret->size_mib = it->request_mib;
 		ret->size_nano = it->request_mib > 0 ? 0 : it->request_nano;
-		ret->compute_nano = it->compute_nano;
 	}
 	if (it->kind == ST_KIND_MIG)
 		memcpy(ret->profile, it->profile, strnlen(it->profile, sizeof(ret->profile) - 1));
@@ -230,6 +234,7 @@ static void workload_fill(struct fr_workload *w, struct entry *const *sorted, si
 	for (size_t i = 0; i < n; i++) {
 		const struct fr_class *c = &sorted[i]->cls;
 		int64_t size = sorted[i]->count * fr_class_milli(c) * c->count;
+		bool rare = i > 0 && sum * 100 >= total * popularity_percent;
 
 		if (c->size_mib > 0)
 			w->gpu_mib_sum += size;
@@ -237,8 +242,7 @@ static void workload_fill(struct fr_workload *w, struct entry *const *sorted, si
 			w->gpu_sum += size;
 		if (c->count > 0)
 			w->cpu_sum += sorted[i]->count * c->cpu_milli;
-		if ((i > 0 && sum * 100 >= total * popularity_percent) ||
-		    w->count == FR_CLASSES_MAX)
+		if ((rare && c->kind != ST_KIND_MIG) || w->count == FR_CLASSES_MAX)
 			continue;
 		sum += sorted[i]->count;
 		groups |= class_group(c);

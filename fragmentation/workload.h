@@ -19,11 +19,11 @@
  * padding, so that two keys are equal exactly when their bytes are. */
 struct fr_class {
 	int64_t cpu_milli;
-	int32_t size_mib;       /* SHARE by amount; 0 = by fraction */
-	int32_t size_nano;      /* SHARE by fraction of allocatable */
-	int32_t compute_nano;   /* SHARE: compute share; 0 = none */
-	uint8_t kind;           /* enum st_kind */
-	uint8_t mode;           /* SHARE: wanted mode, enum st_mode */
+	int32_t size_mib;     /* SHARE by amount; 0 = by fraction. MIG without a profile likewise */
+	int32_t size_nano;    /* SHARE by fraction of allocatable */
+	int32_t compute_nano; /* SHARE: compute share; 0 = none */
+	uint8_t kind;         /* enum st_kind */
+	uint8_t mode;         /* SHARE: wanted mode, enum st_mode */
 	uint8_t mode_preferred; /* SHARE: either mode will do */
 	uint8_t count;          /* devices or instances; 0 = a pod without GPU */
 	char profile[ST_MIG_NAME_CAP];
@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct fr_class) == 24 + ST_MIG_NAME_CAP + ST_PRODUCT_CAP,
 void fr_class_of(const struct st_request *req, struct fr_class *ret);
 
 /* Milli of one device that a task of the class takes: a fraction, or MiB of a device that stands for
- * 1000, or the slices of a MIG profile by sevenths. 0 for a class without GPU. */
+ * 1000, or the slices of a MIG profile by sevenths (without a profile: the size asked for). 0 for a class without GPU. */
 int64_t fr_class_milli(const struct fr_class *c);
 
 /* Counts of classes seen. */
@@ -66,7 +66,8 @@ struct fr_workload {
 };
 
 /* The shortest prefix of the sorted classes whose count reaches popularity_percent of all;
- * at least one class. gpu_only leaves out the classes without GPU. An empty count gives a small
+ * at least one class; classes of MIG instances are all kept, since what is rare among them is what
+ * is hard to make room for. gpu_only leaves out the classes without GPU. An empty count gives a small
  * built-in mix. NULL: no memory. */
 struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_percent,
 				      bool gpu_only);

@@ -168,9 +168,9 @@ static CURL *take_handle(struct ku_client *c, bool stream)
 	return h;
 }
 
-static void give_handle(struct ku_client *c, CURL *h, bool stream)
+static void give_handle(struct ku_client *c, CURL *h, bool once)
 {
-	if (!stream && c->idle_count < sizeof(c->idle) / sizeof(c->idle[0]))
+	if (!once && c->idle_count < sizeof(c->idle) / sizeof(c->idle[0]))
 		c->idle[c->idle_count++] = h;
 	else
 		curl_easy_cleanup(h);
@@ -214,16 +214,18 @@ static bool set_up(struct ku_call *call)
 static void release_handle(struct ku_call *call)
 {
 	CURL *h = call->easy;
+	bool kept;
 
 	if (h == NULL)
 		return;
 	call->easy = NULL;
-	curl_multi_remove_handle(call->client->multi, h);
+	kept = curl_multi_remove_handle(call->client->multi, h) == CURLM_OK;
 	curl_easy_setopt(h, CURLOPT_ERRORBUFFER, NULL);
 	curl_easy_setopt(h, CURLOPT_HTTPHEADER, NULL);
 	curl_easy_setopt(h, CURLOPT_POSTFIELDS, NULL);
 	free_headers(call);
-	give_handle(call->client, h, call->r.on_data != NULL);
+	/* One that libcurl did not let go of is of no use to another request. */
+	give_handle(call->client, h, call->r.on_data != NULL || !kept);
 }
 
 static void read_old_token(struct ku_client *c)
@@ -242,6 +244,19 @@ static void read_old_token(struct ku_client *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
+static void on_again(void *ctx)
+{
+	ku_call_start(ctx);
+}
+
+static void put_off(struct ku_call *call)
+{
+	free_headers(call);
+	curl_easy_cleanup(call->easy);
+	call->easy = NULL;
+	ku_timer_set(call->client, &call->again, ku_now_us(call->client), on_again, call);
+}
+
 void ku_call_start(struct ku_call *call)
 {
 	struct ku_client *c = call->client;
@@ -258,10 +273,21 @@ void ku_call_start(struct ku_call *call)
 		c->stats.retries++;
 		pthread_mutex_unlock(&c->lock);
 	}
-	if (call->easy != NULL && set_up(call) &&
-	    curl_multi_add_handle(c->multi, call->easy) == CURLM_OK)
-		return;
-	snprintf(call->fault, sizeof(call->fault), "no memory for a request");
+	if (call->easy != NULL && set_up(call)) {
+		CURLMcode code = curl_multi_add_handle(c->multi, call->easy);
+
+		if (code == CURLM_OK)
+			return;
+		if (code ==
+		    CURLM_RECURSIVE_API_CALL) { /* libcurl is not done yet: at once after that */
+			put_off(call);
+			return;
+		}
+		snprintf(call->fault, sizeof(call->fault), "libcurl: %s",
+			 curl_multi_strerror(code));
+	} else {
+		snprintf(call->fault, sizeof(call->fault), "no memory for a request");
+	}
 	free_headers(call);
 	if (call->easy != NULL)
 		curl_easy_cleanup(call->easy);
@@ -414,11 +440,6 @@ static void on_deadline(void *ctx)
 	    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK)
 		call->status = (int)status;
 	ku_call_end(call, KU_REPLY_TIMEOUT);
-}
-
-static void on_again(void *ctx)
-{
-	ku_call_start(ctx);
 }
 
 /* After a failed try that may be repeated: waits, if the deadline leaves time. */

@@ -152,6 +152,10 @@ static int decode_instances(const cJSON *mig, struct st_gpu_spec *ret, struct er
 		if (r == 0)
 			r = get_small(v, "start", 0, ST_MIG_UNITS_MAX - 1, &ret->instances[i].start,
 				      err);
+		if (r == 0)
+			r = ku_get_bool(v, "ours", "ours", false, &ret->instances[i].ours, err);
+		if (r == 0)
+			r = ku_get_bool(v, "held", "held", false, &ret->instances[i].held, err);
 		if (r != 0)
 			return ku_err_path(err, r, "instances[%zu].", i);
 		ret->instance_count++;
@@ -170,6 +174,12 @@ static int decode_mig(const cJSON *gpu, struct st_gpu_spec *ret, struct err *err
 	r = ku_get_bool(mig, "capable", "capable", false, &capable, err);
 	if (r == 0)
 		r = ku_get_bool(mig, "enabled", "enabled", false, &enabled, err);
+	if (r == 0)
+		r = ku_get_bool(mig, "static", "static", false, &ret->mig_static, err);
+	if (r == 0)
+		r = ku_get_bool(mig, "switchable", "switchable", false, &ret->mig_switchable, err);
+	if (r == 0 && ret->mig_switchable && !capable)
+		r = err_set(err, ERR_INVALID, "switchable: true on a GPU that is not capable");
 	if (r == 0 && enabled && !capable)
 		r = err_set(err, ERR_INVALID, "enabled: true on a GPU that is not capable");
 	if (r == 0)

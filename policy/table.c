@@ -35,9 +35,10 @@ static int64_t item_milli(const struct st_node *n, const struct st_item *it)
 	if (it->kind == ST_KIND_SHARE && g->alloc_mib > 0)
 		return (int64_t)st_item_request_mib(it, g->alloc_mib) * 1000 / g->alloc_mib;
 	for (unsigned i = 0; i < n->gpu_count; i++) {
-		const struct st_mig_geometry *geo = n->gpus[i].mig;
+		const struct st_mig_geometry *geo =
+			n->gpus[i].mig ? n->gpus[i].mig : n->gpus[i].mig_could;
 
-		p = geo ? st_mig_profile_find(geo, it->profile) : -1;
+		p = geo ? st_item_mig_profile(it, geo) : -1;
 		if (p >= 0)
 			return geo->profiles[p].units * 1000 / geo->units_total;
 	}

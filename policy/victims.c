@@ -8,20 +8,29 @@
 static void gpu_spec(const struct st_gpu *g, struct st_gpu_spec *ret)
 {
 	int profile, start;
+	uint64_t present;
 
 	ret->uuid = g->uuid;
 	ret->mem_mib = g->mem_mib;
 	ret->unhealthy = g->taken == ST_TAKEN_UNHEALTHY || g->taken == ST_TAKEN_GONE;
 	ret->foreign = g->taken == ST_TAKEN_FOREIGN ? (g->taken_by ? g->taken_by : "others") : NULL;
+	ret->mig_switchable = g->mig_could != NULL;
+	if (!g->mig && g->mig_could) {
+		ret->has_geometry = true;
+		ret->geometry = *g->mig_could;
+	}
 	if (!g->mig)
 		return;
 	ret->mig_enabled = true;
 	ret->has_geometry = true;
 	ret->geometry = *g->mig;
-	for (int i = 0; st_mig_at(g->mig, g->mig_foreign, i, &profile, &start); i++) {
+	ret->mig_static = g->mig_open != ST_MIG_ANYWHERE;
+	present = ret->mig_static ? g->mig_open | g->mig_foreign : g->mig_foreign;
+	for (int i = 0; st_mig_at(g->mig, present, i, &profile, &start); i++) {
 		memcpy(ret->instances[i].profile, g->mig->profiles[profile].name,
 		       sizeof(ret->instances[i].profile));
 		ret->instances[i].start = (uint8_t)start;
+		ret->instances[i].held = (g->mig_foreign & st_mig_bit(g->mig, profile, start)) != 0;
 		ret->instance_count++;
 	}
 }

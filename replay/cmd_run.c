@@ -4,82 +4,28 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/file.h"
-#include "policy/policy.h"
+#include "replay/batch.h"
 #include "replay/command.h"
-#include "replay/progress.h"
+#include "replay/jobs.h"
+#include "replay/mig.h"
 #include "replay/report.h"
-#include "replay/run.h"
-
-#define POLICIES_MAX 64
+#include "replay/report_html.h"
+#include "replay/report_time.h"
 
 struct args {
 	struct rp_inputs in;
 	const char *policies_text, *ties_text, *workload, *csv_path, *decisions_path;
-	bool json, check, online;
-	const struct po_policy *policies[POLICIES_MAX];
-	size_t policy_count;
-	enum po_ties ties[2];
-	size_t ties_count;
-	uint64_t seeds[RP_SEEDS_MAX];
-	size_t seed_count;
+	const char *time_text, *queue_text, *html_path, *svg_path;
+	int argc;
+	char **argv; /* the words of the command */
+	int64_t arrivals, load_nano, median_s, max_wait_s;
+	bool json;
+	struct rp_batch b;
+	struct rp_time_plan time;
+	struct rp_mig_args mig;
 };
 
-static int no_such_policy(const char *name, size_t len, struct err *err)
-{
-	char names[256] = "";
-
-	for (size_t i = 0; po_policy_at(i) != NULL; i++) {
-		size_t used = strlen(names);
-
-		snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
-			 po_policy_at(i)->name);
-	}
-	return err_set(err, ERR_INVALID, "--policy: no policy \"%.*s\" (there are: %s)",
-		       len < 64 ? (int)len : 64, name, names);
-}
-
-static int add_policy(struct args *a, const char *s, size_t len, struct err *err)
-{
-	char name[64] = "";
-	const struct po_policy *p;
-
-	if (len < sizeof(name))
-		memcpy(name, s, len);
-	p = po_policy_find(name);
-	if (p == NULL)
-		return no_such_policy(s, len, err);
-	for (size_t i = 0; i < a->policy_count; i++)
-		if (a->policies[i] == p)
-			return err_set(err, ERR_INVALID, "--policy: \"%s\" twice", name);
-	if (a->policy_count == POLICIES_MAX)
-		return err_set(err, ERR_RANGE, "--policy: too many policies");
-	a->policies[a->policy_count++] = p;
-	return 0;
-}
-
-static int parse_policies(struct args *a, struct err *err)
-{
-	if (a->policies_text == NULL) {
-		a->policies[a->policy_count++] = po_policy_at(0);
-		return 0;
-	}
-	if (strcmp(a->policies_text, "all") == 0) {
-		for (size_t i = 0; po_policy_at(i) != NULL && i < POLICIES_MAX; i++)
-			a->policies[a->policy_count++] = po_policy_at(i);
-		return 0;
-	}
-	for (const char *s = a->policies_text;;) {
-		const char *comma = strchr(s, ',');
-		int rc = add_policy(a, s, comma != NULL ? (size_t)(comma - s) : strlen(s), err);
-
-		if (rc < 0 || comma == NULL)
-			return rc;
-		s = comma + 1;
-	}
-}
-
-static int parse_ties(struct args *a, struct err *err)
+static int parse_ties(const char *text, struct rp_batch *b, struct err *err)
 {
 	static const struct {
 		const char *text;
@@ -93,145 +39,211 @@ static int parse_ties(struct args *a, struct err *err)
 	};
 
 	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
-		if (a->ties_text == NULL || strcmp(a->ties_text, forms[i].text) == 0) {
-			memcpy(a->ties, forms[i].ties, sizeof(a->ties));
-			a->ties_count = forms[i].count;
+		if (text == NULL || strcmp(text, forms[i].text) == 0) {
+			memcpy(b->ties, forms[i].ties, sizeof(b->ties));
+			b->ties_count = forms[i].count;
 			return 0;
 		}
-	return err_set(err, ERR_INVALID, "--ties: \"%s\" is not rank, random or rank,random",
-		       a->ties_text);
+	return err_set(err, ERR_INVALID, "--ties: \"%s\" is not rank, random or rank,random", text);
+}
+
+static int parse_time(struct args *a, struct err *err)
+{
+	static const char *const queues[] = {"backfill", "fifo", "none"};
+	struct rp_time_plan *p = &a->time;
+	bool given = a->queue_text != NULL || a->arrivals > 0 ||
+		     (a->load_nano > 0 && a->mig.workload == NULL) || a->median_s > 0 ||
+		     a->max_wait_s > 0;
+
+	if (a->time_text == NULL)
+		return given ? err_set(err, ERR_INVALID,
+				       "--queue, --arrivals, --load, --stay and --max-wait want --time")
+			     : 0;
+	p->how = (struct rp_made)RP_MADE_DEFAULT;
+	p->made = strcmp(a->time_text, "trace") != 0;
+	p->how.own_stays = strcmp(a->time_text, "stays") == 0;
+	if (p->made && !p->how.own_stays && strcmp(a->time_text, "made") != 0)
+		return err_set(err, ERR_INVALID, "--time: \"%s\" is not trace, stays or made",
+			       a->time_text);
+	if (!p->made && (a->arrivals > 0 || a->load_nano > 0 || a->median_s > 0))
+		return err_set(err, ERR_INVALID,
+			       "--arrivals, --load and --stay have no meaning with --time trace");
+	if (a->in.order_path != NULL || a->in.inflate_nano != RP_INFLATE_DEFAULT)
+		return err_set(err, ERR_INVALID,
+			       "--order and --inflate have no meaning with --time");
+	p->how.count = (size_t)a->arrivals;
+	p->how.load_nano = a->load_nano > 0 ? a->load_nano : p->how.load_nano;
+	p->how.median_ms = a->median_s > 0 ? a->median_s * 1000 : p->how.median_ms;
+	p->max_wait_ms = a->max_wait_s * 1000;
+	a->b.time = p;
+	for (int i = 0; i < 3; i++)
+		if (a->queue_text == NULL || strcmp(a->queue_text, queues[i]) == 0) {
+			p->queue = (enum rp_queue)i;
+			return 0;
+		}
+	return err_set(err, ERR_INVALID, "--queue: \"%s\" is not backfill, fifo or none",
+		       a->queue_text);
 }
 
 static int parse_lists(struct args *a, struct err *err)
 {
-	int rc = parse_policies(a, err);
+	struct rp_batch *b = &a->b;
+	const char *policies = a->policies_text;
+	int rc;
+
+	if (policies == NULL && a->mig.workload != NULL)
+		policies = "firstfit,bestfit,fgd,ca-fgd";
+	rc = rp_policies_parse(policies, b->policies, &b->policy_count, err);
 
 	if (rc == 0)
-		rc = parse_ties(a, err);
+		rc = parse_ties(a->ties_text, b, err);
 	if (rc == 0)
-		rc = rp_seeds_parse(a->in.seeds_text, a->seeds, &a->seed_count, err);
-	a->online = a->workload != NULL && strcmp(a->workload, "online") == 0;
-	if (rc == 0 && a->workload != NULL && !a->online && strcmp(a->workload, "trace") != 0)
+		rc = rp_seeds_parse(a->in.seeds_text, b->seeds, &b->seed_count, err);
+	if (rc == 0)
+		rc = parse_time(a, err);
+	b->online = a->workload != NULL && strcmp(a->workload, "online") == 0;
+	if (rc == 0 && a->workload != NULL && !b->online && strcmp(a->workload, "trace") != 0)
 		rc = err_set(err, ERR_INVALID, "--workload: \"%s\" is not trace or online",
 			     a->workload);
-	if (rc == 0 && a->decisions_path != NULL &&
-	    a->policy_count * a->ties_count * a->seed_count > 1)
+	if (rc == 0 && a->decisions_path != NULL && rp_batch_count(b) > 1)
 		rc = err_set(err, ERR_INVALID,
 			     "--decisions wants one policy, one seed and one tie-break");
+	if (rc == 0 && a->in.order_path != NULL && a->in.inflate_nano != RP_INFLATE_DEFAULT)
+		rc = err_set(err, ERR_INVALID, "--inflate has no meaning with --order");
 	return rc;
 }
 
-static const char *measure_column(const struct po_policy *p)
+/* The table or JSON on standard output. */
+static int print(const struct args *a, const struct rp_result *results,
+		 const struct rp_sim_result *sims, size_t count, struct err *err)
 {
-	if (!p->uses_measure || p->measure == FR_FGD)
-		return "frag_num";
-	return p->measure == FR_CA ? "phi_num" : "measure_num";
-}
-
-/* One run after the other; results are grouped by policy and tie-break. */
-static int run_all(const struct args *a, const struct rp_trace *t, struct rp_result *results,
-		   struct buf *decisions, struct err *err)
-{
-	size_t groups = a->policy_count * a->ties_count;
-	struct rp_progress progress;
-	int rc = 0;
-
-	rp_progress_init(&progress, a->in.quiet);
-	for (size_t s = 0; rc == 0 && s < a->seed_count; s++) {
-		struct rp_order order = {0};
-
-		rc = rp_inputs_order(&a->in, t, a->seeds[s], &order, err);
-		for (size_t g = 0; rc == 0 && g < groups; g++) {
-			struct rp_run_options opt = {
-				.policy = a->policies[g / a->ties_count],
-				.ties = a->ties[g % a->ties_count],
-				.seed = a->seeds[s],
-				.decisions = a->decisions_path != NULL ? decisions : NULL,
-				.progress = rp_progress_show,
-				.progress_ctx = &progress,
-				.online = a->online,
-				.check = a->check,
-			};
-
-			snprintf(progress.label, sizeof(progress.label), "%s, seed %" PRIu64,
-				 opt.policy->name, opt.seed);
-			if (opt.decisions != NULL)
-				buf_printf(decisions, "step,pod,node,gpus,%s\n",
-					   measure_column(opt.policy));
-			rc = rp_run(t, &order, &opt, &results[g * a->seed_count + s], err);
-		}
-		rp_order_fini(&order);
-	}
-	rp_progress_clear(&progress);
-	return rc;
-}
-
-static int write_file(const char *path, struct buf *b, struct err *err)
-{
-	if (!buf_ok(b))
-		return err_set(err, ERR_NOMEM, "out of memory");
-	if (strcmp(path, "-") != 0)
-		return file_replace(path, b->data, b->len, err);
-	if (fwrite(b->data, 1, b->len, stdout) != b->len)
-		return err_set(err, ERR_IO, "cannot write to standard output");
-	return 0;
-}
-
-static int report(const struct args *a, const struct rp_trace *t, const struct rp_result *results,
-		  size_t count, struct buf *decisions, struct err *err)
-{
-	struct buf csv = BUF_INIT;
-	int rc = 0;
+	const struct rp_trace *t = a->b.t;
+	char *text;
 
 	if (a->json) {
-		char *text = rp_report_json(results, count);
-
+		text = a->b.time != NULL ? rp_report_time_json(sims, count)
+					 : rp_report_json(results, count);
 		if (text == NULL)
 			return err_set(err, ERR_NOMEM, "out of memory");
 		puts(text);
 		free(text);
-	} else {
-		if (!a->in.quiet)
-			printf("%zu nodes with %" PRId64 " GPUs; %zu pods in the trace, %zu "
-			       "arrivals\n\n",
-			       t->node_count, results[0].total_milli / RP_GPU_UNITS, t->pod_count,
-			       results[0].arrivals);
+		return 0;
+	}
+	if (!a->in.quiet)
+		printf("%zu nodes with %" PRId64 " GPUs; %zu pods in the trace, %zu arrivals\n\n",
+		       t->node_count, t->gpu_milli / RP_GPU_UNITS, t->pod_count,
+		       a->b.time != NULL ? sims[0].arrivals : results[0].arrivals);
+	if (a->b.time != NULL)
+		rp_report_time_table(stdout, sims, count, a->in.quiet);
+	else
 		rp_report_table(stdout, results, count, a->in.quiet);
+	return 0;
+}
+
+static int write_pictures(const struct args *a, const struct rp_result *results,
+			  const struct rp_sim_result *sims, size_t count, struct err *err)
+{
+	struct rp_report r = {
+		.runs = {.results = a->b.time == NULL ? results : NULL,
+			 .sims = a->b.time != NULL ? sims : NULL,
+			 .count = count},
+		.t = a->b.t,
+		.nodes_path = a->in.nodes_path,
+		.pods_path = a->in.pods_path,
+		.command = "run",
+		.argc = a->argc,
+		.argv = a->argv,
+	};
+	struct buf b = BUF_INIT;
+	int rc = 0;
+
+	if (a->html_path != NULL) {
+		rc = rp_report_html(&b, &r, err);
+		if (rc == 0)
+			rc = rp_write_file(a->html_path, &b, err);
 	}
-	if (a->csv_path != NULL) {
-		rp_report_csv(&csv, results, count);
-		rc = write_file(a->csv_path, &csv, err);
+	buf_reset(&b);
+	if (rc == 0 && a->svg_path != NULL) {
+		rc = rp_charts_svg(&b, &r.runs, err);
+		if (rc == 0)
+			rc = rp_write_file(a->svg_path, &b, err);
 	}
-	if (rc == 0 && a->decisions_path != NULL)
-		rc = write_file(a->decisions_path, decisions, err);
-	buf_fini(&csv);
-	if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
-		rc = err_set(err, ERR_IO, "cannot write to standard output");
+	buf_fini(&b);
 	return rc;
 }
 
-static int run(const struct args *a, const struct rp_trace *t)
+static int report(const struct args *a, const struct rp_result *results,
+		  const struct rp_sim_result *sims, size_t count, struct err *err)
 {
-	size_t count = a->policy_count * a->ties_count * a->seed_count;
-	struct rp_result *results = calloc(count, sizeof(*results));
+	struct buf csv = BUF_INIT;
+	int rc = print(a, results, sims, count, err);
+
+	if (rc == 0 && a->csv_path != NULL) {
+		if (a->b.time != NULL)
+			rp_report_time_csv(&csv, sims, count);
+		else
+			rp_report_csv(&csv, results, count);
+		rc = rp_write_file(a->csv_path, &csv, err);
+	}
+	if (rc == 0 && (a->html_path != NULL || a->svg_path != NULL))
+		rc = write_pictures(a, results, sims, count, err);
+	if (rc == 0 && a->decisions_path != NULL)
+		rc = rp_write_file(a->decisions_path, a->b.decisions, err);
+	buf_fini(&csv);
+	return rc;
+}
+
+static int run(struct args *a, const struct rp_trace *t)
+{
+	size_t count = rp_batch_count(&a->b);
+	bool timed = a->b.time != NULL;
+	struct rp_result *results = calloc(timed ? 1 : count, sizeof(*results));
+	struct rp_sim_result *sims = calloc(timed ? count : 1, sizeof(*sims));
 	struct buf decisions = BUF_INIT;
 	struct err err = ERR_INIT;
-	int rc, status = RP_EXIT_OK;
+	int rc = ERR_NOMEM, status;
 
-	if (results == NULL) {
-		err_set(&err, 0, "out of memory");
-		return rp_command_failed(ERR_NOMEM, &err);
-	}
-	rc = run_all(a, t, results, &decisions, &err);
-	if (rc < 0) {
+	a->b.t = t;
+	a->b.why = a->html_path != NULL || a->svg_path != NULL || a->json;
+	a->b.in = &a->in;
+	a->b.decisions = a->decisions_path != NULL ? &decisions : NULL;
+	if (results == NULL || sims == NULL)
+		err_set(&err, rc, "out of memory");
+	else
+		rc = rp_batch_run(&a->b, results, sims, &err);
+	if (rc < 0)
 		status = rp_command_failed(rc, &err);
-	} else if ((rc = report(a, t, results, count, &decisions, &err)) < 0) {
-		rp_command_failed(rc, &err);
-		status = RP_EXIT_FAILED;
-	}
+	else
+		status = rp_command_end(report(a, results, sims, count, &err), &err);
 	free(results);
+	free(sims);
 	buf_fini(&decisions);
 	return status;
+}
+
+static int run_mig(struct args *a)
+{
+	const char *const given[][2] = {
+		{"--nodes", a->in.nodes_path},      {"--pods", a->in.pods_path},
+		{"--order", a->in.order_path},      {"--csv", a->csv_path},
+		{"--decisions", a->decisions_path}, {"--ties", a->ties_text},
+		{"--time", a->time_text},
+	};
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+		if (given[i][1] != NULL) {
+			err_set(&err, 0, "%s has no meaning with --mig-workload", given[i][0]);
+			return rp_command_failed(ERR_INVALID, &err);
+		}
+	a->mig.load_nano = a->load_nano > 0 ? a->load_nano : INT64_C(1200000000);
+	a->mig.policies = a->b.policies;
+	a->mig.policy_count = a->b.policy_count;
+	a->mig.seeds = a->b.seeds;
+	a->mig.seed_count = a->b.seed_count;
+	a->mig.online = a->b.online;
+	a->mig.json = a->json;
+	return rp_mig_command(&a->mig);
 }
 
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
@@ -246,7 +258,7 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "policies to compare, or \"all\"; ca-fgd"},
 		{"order", "FILE", RP_OPT_TEXT, &a.in.order_path, 0, 0,
 		 "arrivals and node ranks from a file"},
-		{"seed", "N,...", RP_OPT_TEXT, &a.in.seeds_text, 0, 0,
+		{"seed", "N,A-B,...", RP_OPT_TEXT, &a.in.seeds_text, 0, 0,
 		 "a run for each seed: of arrivals and ranks where no order is given, of random\n"
 		 "policies and ties; 42. A cluster in JSON keeps its order unless a seed is given"},
 		{"inflate", "R", RP_OPT_DECIMAL, &a.in.inflate_nano, 1, INT64_C(1000000000000),
@@ -256,13 +268,45 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		{"workload", "trace|online", RP_OPT_TEXT, &a.workload, 0, 0,
 		 "what the measure expects: the pods of the trace, or an estimate from those placed\n"
 		 "so far, as in the extender; trace"},
+		{"time", "trace|stays|made", RP_OPT_TEXT, &a.time_text, 0, 0,
+		 "pods arrive, wait, run and leave: at the trace's own times; at made-up times, with\n"
+		 "the trace's stays where known; or with stays made up too"},
+		{"queue", "backfill|fifo|none", RP_OPT_TEXT, &a.queue_text, 0, 0,
+		 "with --time, pods without room: wait, and are passed by those that fit; wait\n"
+		 "strictly in line; are refused. backfill"},
+		{"max-wait", "SECONDS", RP_OPT_INTEGER, &a.max_wait_s, 1, 4000000000,
+		 "with --time: a pod that waited so long is refused; no bound"},
+		{"arrivals", "N", RP_OPT_INTEGER, &a.arrivals, 1, 100000000,
+		 "with --time stays|made: so many pods drawn from the trace; each of it once"},
+		{"load", "R", RP_OPT_DECIMAL, &a.load_nano, 1000000, INT64_C(100000000000),
+		 "with --time stays|made: GPU time asked for, as a part of the cluster's; 0.95"},
+		{"stay", "SECONDS", RP_OPT_INTEGER, &a.median_s, 1, 2678400,
+		 "with --time stays|made: median of the stays that are made up; 650"},
+		{"mig-workload", "MIX", RP_OPT_TEXT, &a.mig.workload, 0, 0,
+		 "no trace: MIG instances that come and go, of profiles drawn from a mix: uniform, small,\n"
+		 "large, bimodal, middle, ends, thirds, or PROFILE=WEIGHT,... Compares placed workloads,\n"
+		 "memory units and stranded units with those of the first policy on the same arrivals;\n"
+		 "policies: firstfit,bestfit,fgd,ca-fgd; load: memory units, 1.2"},
+		{"mig-product", "NAME", RP_OPT_TEXT, &a.mig.product, 0, 0,
+		 "whose GPUs; NVIDIA A100-SXM4-40GB"},
+		{"mig-gpus", "N", RP_OPT_INTEGER, &a.mig.gpus, 1, 1000000, "how many in all; 32"},
+		{"mig-gpus-per-node", "N", RP_OPT_INTEGER, &a.mig.gpus_per_node, 1, ST_GPUS_MAX,
+		 "8"},
+		{"mig-length", "N", RP_OPT_INTEGER, &a.mig.length, 1, 1000000,
+		 "mean stays that are counted, after 5 that are not; 20"},
 		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
-		 "write the whole curves over the load that arrived"},
+		 "write the whole curves over the load that arrived, or over time"},
+		{"html", "FILE", RP_OPT_TEXT, &a.html_path, 0, 0,
+		 "write a report with charts, to be opened in a browser; replay/READING.md"},
+		{"svg", "FILE", RP_OPT_TEXT, &a.svg_path, 0, 0,
+		 "write the charts alone, for slides"},
 		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an array of objects, no table"},
 		{"decisions", "FILE", RP_OPT_TEXT, &a.decisions_path, 0, 0,
 		 "write where each pod went, with the measure after it"},
-		{"check", NULL, RP_OPT_FLAG, &a.check, 0, 0,
+		{"check", NULL, RP_OPT_FLAG, &a.b.check, 0, 0,
 		 "recount the whole model by brute force after each run"},
+		{"jobs", "N", RP_OPT_INTEGER, &a.b.jobs, 1, RP_JOBS_MAX,
+		 "runs at the same time; one for each CPU. The results do not depend on it"},
 		{"quiet", NULL, RP_OPT_FLAG, &a.in.quiet, 0, 0,
 		 "no progress bar, no warnings, no explanations"},
 	};
@@ -270,17 +314,18 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 	struct err err = ERR_INIT;
 	int status, rc;
 
-	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT};
+	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT,
+			  .mig = {.gpus = 32, .gpus_per_node = 8, .length = 20},
+			  .argc = argc,
+			  .argv = argv};
 	if (!rp_command_options(self, options, sizeof(options) / sizeof(options[0]), argc, argv,
 				&status))
 		return status;
 	rc = parse_lists(&a, &err);
 	if (rc < 0)
 		return rp_command_failed(rc, &err);
-	if (a.in.order_path != NULL && a.in.inflate_nano != RP_INFLATE_DEFAULT) {
-		err_set(&err, 0, "--inflate has no meaning with --order");
-		return rp_command_failed(ERR_INVALID, &err);
-	}
+	if (a.mig.workload != NULL)
+		return run_mig(&a);
 	rp_trace_init(&t);
 	if (rp_inputs_load(&a.in, &t, &status))
 		status = run(&a, &t);

@@ -52,6 +52,31 @@ void rp_command_note(void *quiet, const char *text)
 		fprintf(stderr, "tessera-replay: warning: %s\n", text);
 }
 
+/* "7" or "42-51". */
+static int seed_range(const char *text, const char *s, size_t len, int64_t *first, int64_t *last,
+		      struct err *err)
+{
+	char one[64], *dash;
+	int rc;
+
+	if (len >= sizeof(one))
+		return err_set(err, ERR_INVALID, "--seed: \"%s\" is not an integer", text);
+	memcpy(one, s, len);
+	one[len] = '\0';
+	dash = len > 1 ? strchr(one + 1, '-') : NULL;
+	if (dash != NULL)
+		*dash = '\0';
+	rc = integer_parse(one, 0, INT64_MAX - 1, first, err);
+	if (rc == 0)
+		rc = integer_parse(dash != NULL ? dash + 1 : one, 0, INT64_MAX - 1, last, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "--seed");
+	if (*last < *first)
+		return err_set(err, ERR_INVALID, "--seed: \"%s\" is a range that runs backwards",
+			       text);
+	return 0;
+}
+
 int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_count,
 		   struct err *err)
 {
@@ -62,29 +87,82 @@ int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_c
 		*ret_count = 1;
 		return 0;
 	}
-	for (const char *s = text;; count++) {
+	for (const char *s = text;;) {
 		const char *comma = strchr(s, ',');
 		size_t len = comma != NULL ? (size_t)(comma - s) : strlen(s);
-		char one[32];
-		int64_t v;
-		int rc;
+		int64_t first = 0, last = 0;
+		int rc = seed_range(text, s, len, &first, &last, err);
 
-		if (count == RP_SEEDS_MAX)
-			return err_set(err, ERR_RANGE, "--seed: more than %d seeds", RP_SEEDS_MAX);
-		if (len >= sizeof(one))
-			return err_set(err, ERR_INVALID, "--seed: \"%s\" is not an integer", text);
-		memcpy(one, s, len);
-		one[len] = '\0';
-		rc = integer_parse(one, 0, INT64_MAX, &v, err);
 		if (rc < 0)
-			return err_prefix(err, rc, "--seed");
-		seeds[count] = (uint64_t)v;
+			return rc;
+		if (last - first >= RP_SEEDS_MAX - (int64_t)count)
+			return err_set(err, ERR_RANGE, "--seed: more than %d seeds", RP_SEEDS_MAX);
+		while (first <= last)
+			seeds[count++] = (uint64_t)first++;
 		if (comma == NULL)
 			break;
 		s = comma + 1;
 	}
-	*ret_count = count + 1;
+	*ret_count = count;
 	return 0;
+}
+
+static int no_such_policy(const char *name, size_t len, struct err *err)
+{
+	char names[256] = "";
+
+	for (size_t i = 0; po_policy_at(i) != NULL; i++) {
+		size_t used = strlen(names);
+
+		snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+			 po_policy_at(i)->name);
+	}
+	return err_set(err, ERR_INVALID, "--policy: no policy \"%.*s\" (there are: %s)",
+		       len < 64 ? (int)len : 64, name, names);
+}
+
+static int add_policy(const struct po_policy *list[RP_POLICIES_MAX], size_t *count, const char *s,
+		      size_t len, struct err *err)
+{
+	char name[64] = "";
+	const struct po_policy *p;
+
+	if (len < sizeof(name))
+		memcpy(name, s, len);
+	p = po_policy_find(name);
+	if (p == NULL)
+		return no_such_policy(s, len, err);
+	for (size_t i = 0; i < *count; i++)
+		if (list[i] == p)
+			return err_set(err, ERR_INVALID, "--policy: \"%s\" twice", name);
+	if (*count == RP_POLICIES_MAX)
+		return err_set(err, ERR_RANGE, "--policy: too many policies");
+	list[(*count)++] = p;
+	return 0;
+}
+
+int rp_policies_parse(const char *text, const struct po_policy *list[RP_POLICIES_MAX],
+		      size_t *count, struct err *err)
+{
+	*count = 0;
+	if (text == NULL) {
+		list[(*count)++] = po_policy_at(0);
+		return 0;
+	}
+	if (strcmp(text, "all") == 0) {
+		for (size_t i = 0; po_policy_at(i) != NULL && i < RP_POLICIES_MAX; i++)
+			list[(*count)++] = po_policy_at(i);
+		return 0;
+	}
+	for (const char *s = text;;) {
+		const char *comma = strchr(s, ',');
+		int rc = add_policy(list, count, s, comma != NULL ? (size_t)(comma - s) : strlen(s),
+				    err);
+
+		if (rc < 0 || comma == NULL)
+			return rc;
+		s = comma + 1;
+	}
 }
 
 bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_status)
@@ -137,4 +215,25 @@ int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64
 	if (opt.inflate_nano == RP_INFLATE_DEFAULT)
 		opt.inflate_nano = live ? RP_NO_INFLATION : DEFAULT_INFLATE_NANO;
 	return rp_order_make(t, &opt, ret, err);
+}
+
+int rp_write_file(const char *path, struct buf *b, struct err *err)
+{
+	if (!buf_ok(b))
+		return err_set(err, ERR_NOMEM, "out of memory");
+	if (strcmp(path, "-") != 0)
+		return file_replace(path, b->data, b->len, err);
+	if (fwrite(b->data, 1, b->len, stdout) != b->len)
+		return err_set(err, ERR_IO, "cannot write to standard output");
+	return 0;
+}
+
+int rp_command_end(int rc, struct err *err)
+{
+	if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		rc = err_set(err, ERR_IO, "cannot write to standard output");
+	if (rc == 0)
+		return RP_EXIT_OK;
+	rp_command_failed(rc, err);
+	return RP_EXIT_FAILED;
 }

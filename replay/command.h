@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "policy/policy.h"
 #include "replay/options.h"
 #include "replay/order.h"
 #include "replay/trace.h"
@@ -25,6 +27,10 @@ struct rp_command {
 };
 
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_plan(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_whatif(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_defrag(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_sizing(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_drive(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_map(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_cluster(const struct rp_command *self, int argc, char **argv);
@@ -36,6 +42,10 @@ bool rp_command_options(const struct rp_command *self, const struct rp_option *o
 			size_t count, int argc, char **argv, int *ret_status);
 /* Prints the message to stderr and returns the status that belongs to the code. */
 int rp_command_failed(int code, const struct err *err);
+/* After the output was made: prints what went wrong with it and returns the exit status. */
+int rp_command_end(int rc, struct err *err);
+/* Writes b to the file, "-" = standard output. ERR_NOMEM where b failed; ERR_IO. */
+int rp_write_file(const char *path, struct buf *b, struct err *err);
 /* Note callback: a warning on stderr unless *(bool *)quiet. */
 void rp_command_note(void *quiet, const char *text);
 
@@ -53,8 +63,13 @@ bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_sta
 /* The arrivals for one seed, from the order file where one is given. */
 int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64_t seed,
 		    struct rp_order *ret, struct err *err);
-/* "42" or "42,43,44"; the default seed where text is NULL. ERR_INVALID, ERR_RANGE. */
+/* "42" or "42,43,50-59"; the default seed where text is NULL. ERR_INVALID, ERR_RANGE. */
 int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_count,
 		   struct err *err);
+
+/* "fgd,bestfit", "all"; the default policy where text is NULL. ERR_INVALID, ERR_RANGE. */
+#define RP_POLICIES_MAX 64
+int rp_policies_parse(const char *text, const struct po_policy *list[RP_POLICIES_MAX],
+		      size_t *count, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
 #include "replay/kubectl.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,9 @@ static void on_note(void *ctx, const struct st_pod_spec *pod, const char *text)
 	say(ctx, pod, "is bound", text);
 }
 
+/* cJSON notes where a text went wrong in a variable of its own. */
+static pthread_mutex_t json_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static int load(const struct rp_trace *t, struct st_cluster *c, ku_pending_fn pending,
 		struct reader *r, struct err *err)
 {
@@ -65,8 +69,11 @@ static int load(const struct rp_trace *t, struct st_cluster *c, ku_pending_fn pe
 	if (r != NULL)
 		how.on_note = on_note;
 	for (size_t i = 0; i < 2 && t->json[i].data != NULL; i++) {
-		int rc = ku_load_text(c, t->json[i].data, t->json[i].len, &how, err);
+		int rc;
 
+		pthread_mutex_lock(&json_lock);
+		rc = ku_load_text(c, t->json[i].data, t->json[i].len, &how, err);
+		pthread_mutex_unlock(&json_lock);
 		if (rc < 0)
 			return err_prefix(err, rc, "%s", t->json[i].path);
 	}

@@ -7,9 +7,21 @@
 
 #define CPU_MILLI_MAX 1000000000  /* a million cores */
 #define MEM_MIB_MAX 1000000000000 /* an exbibyte, nearly */
+#define SECONDS_MAX INT64_C(4000000000)
 
 enum { NODE_SN, NODE_CPU, NODE_MEM, NODE_GPU, NODE_MODEL, NODE_COLUMNS };
-enum { POD_NAME, POD_CPU, POD_MEM, POD_NUM, POD_MILLI, POD_SPEC, POD_COLUMNS };
+enum {
+	POD_NAME,
+	POD_CPU,
+	POD_MEM,
+	POD_NUM,
+	POD_MILLI,
+	POD_SPEC,
+	POD_CREATED,
+	POD_DELETED,
+	POD_SCHEDULED,
+	POD_COLUMNS
+};
 
 static int out_of_memory(struct err *err)
 {
@@ -97,11 +109,49 @@ static void fill_item(const struct rp_trace *t, int64_t num, int64_t milli, stru
 		it->request_mib = (int32_t)milli;
 }
 
+/* Seconds, in milliseconds; an empty field is an unknown time. */
+static int read_time(const struct rp_csv *csv, const struct rp_column *col, int64_t *ret,
+		     struct err *err)
+{
+	int64_t s;
+	int rc;
+
+	*ret = RP_TIME_UNKNOWN;
+	if (rp_csv_field(csv, col).len == 0)
+		return 0;
+	rc = rp_csv_integer(csv, col, 0, SECONDS_MAX, &s, err);
+	if (rc == 0)
+		*ret = s * 1000;
+	return rc;
+}
+
+/* It arrives when it was created, and stays as long as it ran. */
+static int read_stay(const struct rp_csv *csv, const struct rp_column *cols, struct rp_stay *ret,
+		     struct err *err)
+{
+	int64_t deleted, scheduled;
+	int rc;
+
+	if ((rc = read_time(csv, &cols[POD_CREATED], &ret->at_ms, err)) < 0 ||
+	    (rc = read_time(csv, &cols[POD_DELETED], &deleted, err)) < 0 ||
+	    (rc = read_time(csv, &cols[POD_SCHEDULED], &scheduled, err)) < 0)
+		return rc;
+	ret->stay_ms = RP_TIME_UNKNOWN;
+	if (deleted == RP_TIME_UNKNOWN || scheduled == RP_TIME_UNKNOWN)
+		return 0;
+	if (deleted < scheduled)
+		return rp_csv_refuse(csv, &cols[POD_DELETED], ERR_RANGE, "is before scheduled_time",
+				     err);
+	ret->stay_ms = deleted - scheduled;
+	return 0;
+}
+
 static int read_pod(struct rp_trace *t, const struct rp_csv *csv, const struct rp_column *cols,
 		    struct err *err)
 {
 	struct rp_field name, spec = rp_csv_field(csv, &cols[POD_SPEC]);
 	struct st_request req;
+	struct rp_stay stay;
 	int64_t num, milli;
 	uint32_t shape;
 	int rc;
@@ -113,7 +163,8 @@ static int read_pod(struct rp_trace *t, const struct rp_csv *csv, const struct r
 	    (rc = rp_csv_integer(csv, &cols[POD_NUM], 0, ST_GPUS_MAX, &num, err)) < 0 ||
 	    (rc = rp_csv_integer(csv, &cols[POD_MILLI], num > 0, num > 0 ? RP_GPU_UNITS : 0, &milli,
 				 err)) < 0 ||
-	    (rc = check_product(csv, &cols[POD_SPEC], err)) < 0)
+	    (rc = check_product(csv, &cols[POD_SPEC], err)) < 0 ||
+	    (rc = read_stay(csv, cols, &stay, err)) < 0)
 		return rc;
 	if (spec.len > 0)
 		memcpy(req.product, spec.s, spec.len);
@@ -127,6 +178,8 @@ static int read_pod(struct rp_trace *t, const struct rp_csv *csv, const struct r
 	rc = rp_trace_add_pod(t, name.s, name.len, shape, err);
 	if (rc == ERR_EXISTS)
 		return rp_csv_refuse(csv, &cols[POD_NAME], rc, "occurs twice", err);
+	if (rc == 0 && stay.at_ms != RP_TIME_UNKNOWN)
+		rc = rp_trace_set_stay(t, stay, err);
 	return rc;
 }
 
@@ -134,9 +187,15 @@ int rp_openb_pods(struct rp_trace *t, const char *path, const char *text, size_t
 		  struct err *err)
 {
 	struct rp_column cols[POD_COLUMNS] = {
-		[POD_NAME] = {"name", true, -1},       [POD_CPU] = {"cpu_milli", true, -1},
-		[POD_MEM] = {"memory_mib", true, -1},  [POD_NUM] = {"num_gpu", true, -1},
-		[POD_MILLI] = {"gpu_milli", true, -1}, [POD_SPEC] = {"gpu_spec", false, -1},
+		[POD_NAME] = {"name", true, -1},
+		[POD_CPU] = {"cpu_milli", true, -1},
+		[POD_MEM] = {"memory_mib", true, -1},
+		[POD_NUM] = {"num_gpu", true, -1},
+		[POD_MILLI] = {"gpu_milli", true, -1},
+		[POD_SPEC] = {"gpu_spec", false, -1},
+		[POD_CREATED] = {"creation_time", false, -1},
+		[POD_DELETED] = {"deletion_time", false, -1},
+		[POD_SCHEDULED] = {"scheduled_time", false, -1},
 	};
 	struct rp_csv csv;
 	size_t fields;

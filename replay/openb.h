@@ -1,7 +1,7 @@
 /* Readers of the openb CSV format (Alibaba cluster-trace-gpu-v2023).
  *
  * Nodes: sn,cpu_milli,memory_mib,gpu,model. Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli and,
- * where present, gpu_spec; all other columns are ignored. Columns are found by name. */
+ * where present, gpu_spec, creation_time, deletion_time and scheduled_time (seconds); all other columns are ignored. Columns are found by name. */
 #ifndef TESSERA_REPLAY_OPENB_H
 #define TESSERA_REPLAY_OPENB_H
 

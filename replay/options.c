@@ -14,6 +14,17 @@ static const struct rp_option *find(const struct rp_option *options, size_t coun
 	return NULL;
 }
 
+static int add(const struct rp_option *o, const char *value, struct err *err)
+{
+	struct rp_option_list *list = o->dst;
+
+	if (list->count == RP_OPTION_LIST_MAX)
+		return err_set(err, ERR_RANGE, "--%s: more than %d times", o->name,
+			       RP_OPTION_LIST_MAX);
+	list->v[list->count++] = value;
+	return 0;
+}
+
 static int set(const struct rp_option *o, const char *value, struct err *err)
 {
 	int64_t v;
@@ -26,6 +37,8 @@ static int set(const struct rp_option *o, const char *value, struct err *err)
 	case RP_OPT_TEXT:
 		*(const char **)o->dst = value;
 		return 0;
+	case RP_OPT_LIST:
+		return add(o, value, err);
 	case RP_OPT_INTEGER:
 		rc = integer_parse(value, o->min, o->max, &v, err);
 		break;

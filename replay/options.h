@@ -13,6 +13,13 @@ enum rp_option_type {
 	RP_OPT_TEXT,    /* const char *, into argv */
 	RP_OPT_INTEGER, /* int64_t within [min, max] */
 	RP_OPT_DECIMAL, /* int64_t in 10^-9, within [min, max] */
+	RP_OPT_LIST,    /* struct rp_option_list, given several times */
+};
+
+#define RP_OPTION_LIST_MAX 64
+struct rp_option_list {
+	const char *v[RP_OPTION_LIST_MAX]; /* into argv */
+	size_t count;
 };
 
 struct rp_option {

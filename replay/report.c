@@ -6,6 +6,8 @@
 
 #include <cjson/cJSON.h>
 
+#include "replay/stat.h"
+
 static const int table_columns[] = {80, 90, 95, 100, 110, 120, 130};
 #define TABLE_COLUMNS (sizeof(table_columns) / sizeof(table_columns[0]))
 #define CURVE_LAST 130
@@ -15,65 +17,40 @@ const char *rp_ties_name(enum po_ties ties)
 	return ties == PO_TIES_RANDOM ? "random" : "rank";
 }
 
-/* "95.23" from 0.01 %; "-" where there is no value. */
-static const char *percent(int64_t v, char buf[32])
-{
-	if (v == RP_NO_VALUE)
-		return "-";
-	snprintf(buf, 32, "%s%" PRId64 ".%02d", v < 0 ? "-" : "", (v < 0 ? -v : v) / 100,
-		 (int)((v < 0 ? -v : v) % 100));
-	return buf;
-}
-
 /* ---- table ---- */
 
-/* Sums of one column over runs that have it. */
-struct mean {
-	int64_t sum, count;
-};
-
-static void mean_add(struct mean *m, int64_t v)
-{
-	if (v == RP_NO_VALUE)
-		return;
-	m->sum += v;
-	m->count++;
-}
-
-static int64_t mean_of(const struct mean *m)
-{
-	return m->count > 0 ? rp_round_div(m->sum, m->count) : RP_NO_VALUE;
-}
-
 struct row {
-	struct mean alloc[TABLE_COLUMNS], frag_100, frag_end;
-	size_t runs, placed, failed;
+	struct rp_stat alloc[TABLE_COLUMNS], frag_100, frag_end, placed, failed;
+	size_t runs;
 	double seconds;
 };
 
 static void row_add(struct row *w, const struct rp_result *r)
 {
 	for (size_t i = 0; i < TABLE_COLUMNS; i++)
-		mean_add(&w->alloc[i], rp_curve_at(&r->curve, table_columns[i]).alloc);
-	mean_add(&w->frag_100, rp_curve_at(&r->curve, 100).frag);
-	mean_add(&w->frag_end, rp_curve_at(&r->curve, r->curve.last).frag);
+		rp_stat_add(&w->alloc[i], rp_curve_at(&r->curve, table_columns[i]).alloc);
+	rp_stat_add(&w->frag_100, rp_curve_at(&r->curve, 100).frag);
+	rp_stat_add(&w->frag_end, rp_curve_at(&r->curve, r->curve.last).frag);
 	w->runs++;
-	w->placed += r->placed;
-	w->failed += rp_result_failed(r);
+	rp_stat_add(&w->placed, (int64_t)r->placed);
+	rp_stat_add(&w->failed, (int64_t)rp_result_failed(r));
 	w->seconds += r->wall_s;
 }
 
-static void row_print(FILE *out, const struct rp_result *r, const char *seed, const struct row *w)
+static void row_print(FILE *out, const struct rp_result *r, const char *seed, const struct row *w,
+		      int64_t (*value)(const struct rp_stat *))
 {
-	char buf[32];
+	char buf[32], placed[32], failed[32];
 
-	fprintf(out, "%-11s %-6s %6s %8zu %7zu", r->policy, rp_ties_name(r->ties), seed,
-		w->placed / w->runs, w->failed / w->runs);
+	fprintf(out, "%-11s %-6s %6s %8s %7s", r->policy, rp_ties_name(r->ties), seed,
+		rp_text_count(value(&w->placed), placed), rp_text_count(value(&w->failed), failed));
 	for (size_t i = 0; i < TABLE_COLUMNS; i++)
-		fprintf(out, " %6s", percent(mean_of(&w->alloc[i]), buf));
-	fprintf(out, "  %6s", percent(mean_of(&w->frag_100), buf));
-	fprintf(out, " %6s", percent(mean_of(&w->frag_end), buf));
-	fprintf(out, " %8.3f\n", w->seconds / (double)w->runs);
+		fprintf(out, " %6s", rp_text_centi(value(&w->alloc[i]), buf));
+	fprintf(out, "  %6s", rp_text_centi(value(&w->frag_100), buf));
+	fprintf(out, " %6s", rp_text_centi(value(&w->frag_end), buf));
+	if (value == rp_stat_mean)
+		fprintf(out, " %8.3f", w->seconds / (double)w->runs);
+	fputc('\n', out);
 }
 
 static void table_head(FILE *out)
@@ -96,22 +73,25 @@ void rp_report_table(FILE *out, const struct rp_result *results, size_t count, b
 
 		row_add(&one, r);
 		snprintf(seed, sizeof(seed), "%" PRIu64, r->seed);
-		row_print(out, r, seed, &one);
+		row_print(out, r, seed, &one, rp_stat_mean);
 		if (i + 1 < count && results[i + 1].ties == r->ties &&
 		    strcmp(results[i + 1].policy, r->policy) == 0)
 			continue;
 		for (size_t k = first; k <= i; k++)
 			row_add(&all, &results[k]);
-		if (all.runs > 1)
-			row_print(out, r, "mean", &all);
+		if (all.runs > 1) {
+			row_print(out, r, "mean", &all, rp_stat_mean);
+			row_print(out, r, "sd", &all, rp_stat_spread);
+		}
 		first = i + 1;
 	}
 	if (quiet)
 		return;
-	fprintf(out, "\nties: which of the nodes with the best score wins. rank: the smallest node "
-		     "rank, as in the\nextender; random: a coin, as when raw scores go to a stock "
-		     "scheduler (--ties rank,random\nprints both). Fragmentation is FGD's measure "
-		     "for the trace's typical pods, %% of the cluster.\n");
+	fprintf(out,
+		"\nties: which of the nodes with the best score wins. rank: the smallest node "
+		"rank, as in the\nextender; random: a coin, as when raw scores go to a stock "
+		"scheduler (--ties rank,random\nprints both). Fragmentation is FGD's measure "
+		"for the trace's typical pods, %% of the cluster.\nsd: the standard deviation over the seeds.\n");
 }
 
 /* ---- JSON ---- */
@@ -150,6 +130,31 @@ static bool put_curves(cJSON *o, const struct rp_curve *c)
 	return true;
 }
 
+bool rp_report_end(cJSON *o, const struct rp_stranded *end)
+{
+	cJSON *why = cJSON_AddObjectToObject(o, "idle_milli_by_reason");
+	cJSON *models = cJSON_AddArrayToObject(o, "models");
+
+	if (why == NULL || models == NULL)
+		return false;
+	for (int w = 0; w < RP_WHYS; w++)
+		if (!put(why, rp_why_key((enum rp_why)w), (double)end->why_milli[w]))
+			return false;
+	for (size_t i = 0; i < end->model_count; i++) {
+		cJSON *x = cJSON_CreateObject();
+
+		if (x == NULL || !cJSON_AddItemToArray(models, x)) {
+			cJSON_Delete(x);
+			return false;
+		}
+		if (cJSON_AddStringToObject(x, "model", end->models[i].name) == NULL ||
+		    !put(x, "gpu_milli", (double)end->models[i].total_milli) ||
+		    !put(x, "used_gpu_milli", (double)end->models[i].used_milli))
+			return false;
+	}
+	return true;
+}
+
 static bool put_result(cJSON *list, const struct rp_result *r)
 {
 	static const char *const kinds[RP_KINDS] = {"cpu_only", "shared", "one_gpu", "multi_gpu"};
@@ -175,6 +180,7 @@ static bool put_result(cJSON *list, const struct rp_result *r)
 	       put(o, "used_gpu_milli", (double)r->used_milli) &&
 	       put(o, "measure_num", (double)r->measure_num) &&
 	       put_text(o, "placements_crc32", crc) && put_curves(o, &r->curve) &&
+	       rp_report_end(o, &r->end) &&
 	       put(o, "wall_s", (double)(int64_t)(r->wall_s * 1e6 + 0.5) / 1e6) &&
 	       put(o, "cpu_s", (double)(int64_t)(r->cpu_s * 1e6 + 0.5) / 1e6);
 }
@@ -209,8 +215,8 @@ void rp_report_csv(struct buf *b, const struct rp_result *results, size_t count)
 			if (p.alloc == RP_NO_VALUE)
 				continue;
 			buf_printf(b, "%s,%s,%" PRIu64 ",%d,%s,%s,%s\n", r->policy,
-				   rp_ties_name(r->ties), r->seed, k, percent(p.alloc, alloc),
-				   percent(p.frag, frag), percent(p.ratio, ratio));
+				   rp_ties_name(r->ties), r->seed, k, rp_text_centi(p.alloc, alloc),
+				   rp_text_centi(p.frag, frag), rp_text_centi(p.ratio, ratio));
 		}
 	}
 }

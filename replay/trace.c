@@ -33,6 +33,7 @@ void rp_trace_fini(struct rp_trace *t)
 	strpool_free(t->node_names);
 	strpool_free(t->models);
 	free(t->pods);
+	free(t->stays);
 	free(t->shapes);
 	free(t->chains);
 	free(t->nodes);
@@ -102,6 +103,29 @@ int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t 
 	t->pods[t->pod_count++] = shape;
 	t->shapes[shape].count++;
 	return 0;
+}
+
+int rp_trace_set_stay(struct rp_trace *t, struct rp_stay stay, struct err *err)
+{
+	if (t->stay_cap < t->pod_cap) {
+		struct rp_stay *more = reallocarray(t->stays, t->pod_cap, sizeof(*more));
+
+		if (more == NULL)
+			return out_of_memory(err);
+		for (size_t i = t->stay_cap; i < t->pod_cap; i++)
+			more[i] = (struct rp_stay){RP_TIME_UNKNOWN, RP_TIME_UNKNOWN};
+		t->stays = more;
+		t->stay_cap = t->pod_cap;
+	}
+	t->stays[t->pod_count - 1] = stay;
+	return 0;
+}
+
+struct rp_stay rp_trace_stay(const struct rp_trace *t, uint32_t pod)
+{
+	if (pod >= t->stay_cap)
+		return (struct rp_stay){RP_TIME_UNKNOWN, RP_TIME_UNKNOWN};
+	return t->stays[pod];
 }
 
 /* Only what usually tells requests apart; equality is by all bytes. */
@@ -290,5 +314,56 @@ int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_p
 		rc = load_texts(t, &nodes, &pods, note, ctx, err);
 	text_fini(&nodes);
 	text_fini(&pods);
+	return rc;
+}
+
+/* What is left are the pods, and the pools of names. */
+static int drop_nodes(struct rp_trace *t, struct err *err)
+{
+	strpool_free(t->node_names);
+	t->node_names = strpool_new();
+	t->node_count = 0;
+	t->gpu_milli = 0;
+	for (size_t i = 0; i < 2; i++)
+		text_fini(&t->json[i]);
+	return t->node_names != NULL ? 0 : out_of_memory(err);
+}
+
+int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+		       struct err *err)
+{
+	struct rp_text text = {0};
+	int rc = rp_trace_open(t, err);
+
+	if (rc == 0)
+		rc = read_text(path, &text, err);
+	if (rc == 0 && looks_like_json(text.data, text.len)) {
+		struct rp_text none = {0};
+
+		rc = load_texts(t, &text, &none, note, ctx, err);
+		if (rc == 0)
+			rc = drop_nodes(t, err);
+	} else if (rc == 0) {
+		rc = load_csv_pods(t, &text, err);
+	}
+	text_fini(&text);
+	return rc;
+}
+
+int rp_trace_load_cluster(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+			  struct err *err)
+{
+	struct rp_text text = {0};
+	int rc = rp_trace_open(t, err);
+
+	if (rc == 0)
+		rc = read_text(path, &text, err);
+	if (rc == 0 && !looks_like_json(text.data, text.len))
+		rc = err_set(err, ERR_INVALID, "%s: not a cluster in JSON", path);
+	if (rc == 0) {
+		t->json[0] = text;
+		return rp_kubectl_load(t, true, note, ctx, err);
+	}
+	text_fini(&text);
 	return rc;
 }

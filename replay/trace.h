@@ -32,8 +32,17 @@ struct rp_shape {
 
 struct rp_node {
 	int64_t cpu_milli, mem_mib;
-	uint32_t model; /* id in models; STRPOOL_NONE = unknown */
+	uint32_t model;  /* id in models; STRPOOL_NONE = unknown */
+	int32_t gpu_mib; /* memory of a GPU; 0 = RP_GPU_UNITS, whatever the real size */
+	bool mig;        /* its GPUs are partitioned by MIG */
+	bool removed;    /* known by name and index, but gets nothing */
 	uint8_t gpu_count;
+};
+
+/* When a pod comes and how long it runs, where the trace says so. */
+#define RP_TIME_UNKNOWN INT64_MIN
+struct rp_stay {
+	int64_t at_ms, stay_ms;
 };
 
 struct rp_text {
@@ -48,6 +57,8 @@ struct rp_trace {
 	struct strpool *models;
 	uint32_t *pods; /* index of the pod's shape */
 	size_t pod_count, pod_cap;
+	struct rp_stay *stays; /* by pod; NULL: no times are known */
+	size_t stay_cap;
 	struct rp_shape *shapes;
 	size_t shape_count, shape_cap;
 	uint32_t *chains; /* hash table over shapes: index + 1 */
@@ -72,6 +83,15 @@ typedef void (*rp_note_fn)(void *ctx, const char *text);
 int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_path,
 		  rp_note_fn note, void *ctx, struct err *err);
 
+/* The pods alone, without nodes: of a table, or the pending ones of a cluster in JSON (whose nodes say
+ * how much memory the mean GPU has). Errors as above. */
+int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+		       struct err *err);
+
+/* A cluster in JSON, which need not have pending pods. Errors as above. */
+int rp_trace_load_cluster(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+			  struct err *err);
+
 /* Makes a cluster as it is before the first arrival. ranks: by node index, NULL = by name. */
 int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_cluster **ret,
 		     struct err *err);
@@ -94,6 +114,10 @@ int rp_trace_add_node(struct rp_trace *t, const char *name, size_t len, const st
 		      struct err *err);
 int rp_trace_add_pod(struct rp_trace *t, const char *name, size_t len, uint32_t shape,
 		     struct err *err);
+/* The times of the pod added last. ERR_NOMEM. */
+int rp_trace_set_stay(struct rp_trace *t, struct rp_stay stay, struct err *err);
+/* Unknown times where none were set. */
+struct rp_stay rp_trace_stay(const struct rp_trace *t, uint32_t pod);
 /* The shape of a request, made on first sight. The request's bytes are compared, so it is to be
  * built from zeroed memory. UINT32_MAX: no memory. */
 uint32_t rp_trace_shape(struct rp_trace *t, const struct st_request *req);

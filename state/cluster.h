@@ -21,6 +21,8 @@ struct st_config {
 	int32_t reserve_mib;         /* of each GPU, kept free of requests; 0 */
 	int32_t clients_max;         /* MPS clients a GPU; 60 */
 	int32_t overcommit_permille; /* sum of limits <= allocatable * this / 1000; 1000 */
+	bool mig_fixed; /* no MIG instances on GPUs that are not in MIG mode, though the node would
+			 * switch them */
 };
 #define ST_CONFIG_DEFAULT                                                                          \
 	{                                                                                          \
@@ -34,7 +36,8 @@ struct st_gpu {
 	int32_t mem_mib;           /* as the driver reports */
 	int32_t alloc_mib;         /* allocatable: mem_mib minus the reserve */
 	int32_t free_mib;          /* allocatable minus the sum of requests; 0 while exclusive.
-			       * MIG: alloc_mib * free units / units.
+			       * MIG: alloc_mib * free units / units; units of what can be
+			       * given, where instances were cut beforehand.
 			       * Negative only where mem_mib shrank below what is booked. */
 	int32_t compute_left_nano; /* ST_NANO minus the compute shares given, which count in
 				    * sm-sharing only */
@@ -42,10 +45,15 @@ struct st_gpu {
 	const struct st_mig_geometry *mig; /* not NULL exactly in mode MIG; owned by the cluster */
 	uint64_t mig_placed;               /* all instances, foreign ones included */
 	uint64_t mig_foreign;              /* those that belong to no allocation */
-	uint16_t clients;                  /* containers holding a share of it */
-	uint16_t memory_bound;             /* of those, the memory-bound ones */
-	uint8_t mode;                      /* enum st_mode */
-	uint8_t taken;                     /* enum st_taken */
+	uint64_t mig_open; /* (profile, start) pairs that can be given: all, ST_MIG_ANYWHERE, or the
+			    * instances cut beforehand */
+	const struct st_mig_geometry
+		*mig_could;    /* not NULL where the node switches the GPU into MIG
+						  * mode when it is idle and an instance is wanted */
+	uint16_t clients;      /* containers holding a share of it */
+	uint16_t memory_bound; /* of those, the memory-bound ones */
+	uint8_t mode;          /* enum st_mode */
+	uint8_t taken;         /* enum st_taken */
 	char *uuid;
 	const char *taken_by; /* for ST_TAKEN_FOREIGN: who or what, as a noun; else NULL */
 };
@@ -198,6 +206,13 @@ static inline bool st_gpu_accepts_mode(const struct st_gpu *g, enum st_mode mode
 static inline bool st_gpu_idle(const struct st_gpu *g)
 {
 	return g->taken == ST_TAKEN_NO && g->mode == ST_MODE_FREE;
+}
+
+/* The geometry that a new MIG instance on this GPU would have; NULL: it can get none. The placed mask
+ * of a GPU that is not in MIG mode is 0. */
+static inline const struct st_mig_geometry *st_gpu_mig_now(const struct st_gpu *g)
+{
+	return g->mode == ST_MODE_FREE ? g->mig_could : g->mig;
 }
 
 /* Room for one more share of request/limit/compute in that mode, all bounds of a GPU. */

@@ -97,6 +97,14 @@ static int check_mig(const struct st_gpu *g, uint8_t gpu, const struct count *k,
 			if (unit_used[u]++ > 0)
 				return FAIL(err, "GPU %u: two instances on memory unit %d", gpu, u);
 	}
+	/* Cut beforehand: what is not one of the instances left cannot be given. */
+	for (int u = 0; g->mig_open != ST_MIG_ANYWHERE && u < g->mig->units_total; u++)
+		unit_used[u] = 1;
+	for (int i = 0; g->mig_open != ST_MIG_ANYWHERE &&
+			st_mig_at(g->mig, g->mig_open & ~g->mig_placed, i, &profile, &start);
+	     i++)
+		for (int u = start; u < start + g->mig->profiles[profile].units; u++)
+			unit_used[u] = 0;
 	if (compute > g->mig->compute_total || !st_mig_legal(g->mig, g->mig_placed))
 		return FAIL(err, "GPU %u: instances %#llx are not legal together", gpu,
 			    (unsigned long long)g->mig_placed);
@@ -128,7 +136,8 @@ static int check_mode(const struct st_gpu *g, const struct gpu_slot *s, uint8_t 
 	if ((g->taken_by != NULL) != (g->taken == ST_TAKEN_FOREIGN))
 		return FAIL(err, "GPU %u: taken %u, by %s", gpu, g->taken,
 			    g->taken_by != NULL ? g->taken_by : "nobody");
-	if (s->report.mig_enabled != (g->mode == ST_MODE_MIG) && g->taken == ST_TAKEN_NO)
+	if (s->report.mig_enabled != (g->mode == ST_MODE_MIG) && g->taken == ST_TAKEN_NO &&
+	    !(g->mode == ST_MODE_MIG && g->mig_could != NULL))
 		return FAIL(err, "GPU %u is open in mode %s with MIG mode %s", gpu,
 			    st_mode_name(g->mode), s->report.mig_enabled ? "on" : "off");
 	return 0;

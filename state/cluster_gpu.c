@@ -32,13 +32,15 @@ static const char *mig_trouble(const struct st_gpu *g, const struct gpu_slot *s,
 {
 	const struct gpu_report *r = &s->report;
 
-	if (g->mode == ST_MODE_MIG && !r->mig_enabled)
+	if (g->mode == ST_MODE_MIG && !r->mig_enabled && !r->mig_switchable)
 		return "MIG instances booked while MIG mode is off";
 	if (g->mode != ST_MODE_MIG && r->mig_enabled)
 		return r->geometry != NULL ? "shares booked while MIG mode is on"
 					   : "MIG mode of unknown geometry";
 	if (r->mig_unknown)
 		return "MIG instances at unknown places";
+	if (g->mode == ST_MODE_MIG && g->mig == r->geometry && (s->book.mig & ~r->open) != 0)
+		return "MIG instances booked that were not cut";
 	if (g->mode == ST_MODE_MIG && g->mig != r->geometry)
 		return "MIG instances of another geometry";
 	return conflict ? "MIG instances that overlap booked ones" : NULL;
@@ -71,10 +73,14 @@ void st_gpu_derive(struct st_gpu *g, struct gpu_slot *s)
 									      : ST_MODE_FREE;
 	g->mig = NULL;
 	g->mig_placed = g->mig_foreign = 0;
+	g->mig_open = ST_MIG_ANYWHERE;
+	g->mig_could = s->report.mig_switchable ? s->report.geometry : NULL;
 	if (g->mode == ST_MODE_MIG) {
 		g->mig = b->mig_geometry != NULL ? b->mig_geometry : s->report.geometry;
 		g->mig_foreign = foreign_instances(s, g->mig, &conflict);
 		g->mig_placed = b->mig | g->mig_foreign;
+		if (g->mig == s->report.geometry)
+			g->mig_open = s->report.open;
 	}
 	g->limit_mib = b->limit_mib;
 	g->compute_left_nano = ST_NANO - b->compute_nano;
@@ -83,9 +89,9 @@ void st_gpu_derive(struct st_gpu *g, struct gpu_slot *s)
 	if (g->mode == ST_MODE_EXCLUSIVE)
 		g->free_mib = 0;
 	else if (g->mode == ST_MODE_MIG)
-		g->free_mib = (int32_t)arith_mul_div_floor(g->alloc_mib,
-							   st_mig_units_free(g->mig, g->mig_placed),
-							   g->mig->units_total);
+		g->free_mib = (int32_t)arith_mul_div_floor(
+			g->alloc_mib, st_mig_units_free_in(g->mig, g->mig_open, g->mig_placed),
+			g->mig->units_total);
 	else
 		g->free_mib = g->alloc_mib - b->request_mib;
 	if (g->free_mib >= 0)
@@ -199,7 +205,8 @@ static int mig_try(const struct trial *t, uint8_t gpu, const struct st_grant *gr
 	uint64_t placed = b->mig | (t->rules == BOOK_NEW ? g->mig_foreign : 0), bit;
 	int profile;
 
-	if (now != ST_MODE_MIG && !(now == ST_MODE_FREE && t->rules == BOOK_OBSERVED))
+	if (now != ST_MODE_MIG &&
+	    !(now == ST_MODE_FREE && (t->rules == BOOK_OBSERVED || g->mig_could != NULL)))
 		return mode_conflict(t, gpu, ST_MODE_MIG);
 	if (geometry == NULL)
 		return err_set(t->err, ERR_CONFLICT, "GPU %u (%s) has no known MIG geometry", gpu,
@@ -209,7 +216,8 @@ static int mig_try(const struct trial *t, uint8_t gpu, const struct st_grant *gr
 	if (bit == 0)
 		return err_set(t->err, ERR_CONFLICT, "GPU %u (%s) has no MIG profile %s at %u", gpu,
 			       g->uuid, gr->profile, start);
-	if (!st_mig_can_place(geometry, placed, profile, start))
+	if (!st_mig_can_place_in(geometry, t->rules == BOOK_NEW ? g->mig_open : ST_MIG_ANYWHERE,
+				 placed, profile, start))
 		return err_set(t->err, ERR_NO_ROOM,
 			       "GPU %u (%s) has no room for a MIG instance %s at %u", gpu, g->uuid,
 			       gr->profile, start);

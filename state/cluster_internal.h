@@ -30,11 +30,13 @@ struct gpu_book {
 /* What the node says about one GPU. */
 struct gpu_report {
 	const struct st_mig_geometry *geometry; /* usable with MIG on; NULL = unknown */
-	uint64_t instances;                     /* present, under geometry */
+	uint64_t instances;                     /* of others, unless booked; under geometry */
 	char *foreign;                          /* NULL, or who holds it */
 	bool gone;
 	bool unhealthy;
 	bool mig_enabled;
+	bool mig_switchable;
+	uint64_t open;    /* as st_gpu.mig_open */
 	bool mig_unknown; /* an instance is present whose place the geometry does not know */
 	bool shrunk;      /* memory fell below what is booked: free_mib may be negative */
 };

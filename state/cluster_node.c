@@ -186,6 +186,21 @@ static int report_instances(const struct st_gpu_spec *g, struct gpu_report *r, s
 	return 0;
 }
 
+/* Which of the instances present stand for themselves, and what may be placed. */
+static void report_open(const struct st_gpu_spec *g, struct gpu_report *r)
+{
+	uint64_t present = r->instances;
+
+	r->open =
+		g->mig_static && g->mig_enabled && r->geometry != NULL ? present : ST_MIG_ANYWHERE;
+	for (size_t i = 0; r->geometry != NULL && i < g->instance_count; i++) {
+		int p = st_mig_profile_find(r->geometry, g->instances[i].profile);
+
+		if (g->mig_static ? !g->instances[i].held : g->instances[i].ours)
+			r->instances &= ~st_mig_bit(r->geometry, p, g->instances[i].start);
+	}
+}
+
 static int report_fill(struct st_cluster *c, const struct st_node_spec *spec, size_t i,
 		       const struct node_slot *n, struct plan_gpu *pg, uint32_t product,
 		       struct err *err)
@@ -197,9 +212,12 @@ static int report_fill(struct st_cluster *c, const struct st_node_spec *spec, si
 
 	pg->spec = g;
 	pg->report = (struct gpu_report){.unhealthy = g->unhealthy, .mig_enabled = g->mig_enabled};
+	pg->report.mig_switchable = g->mig_switchable && !c->cfg.mig_fixed;
 	r = report_geometry(c, g, product, present, &pg->report.geometry, err);
 	if (r == 0)
 		r = report_instances(g, &pg->report, err);
+	if (r == 0)
+		report_open(g, &pg->report);
 	return r < 0 ? err_prefix(err, r, "node %s: GPU %s", spec->name, pg->uuid) : 0;
 }
 
@@ -280,6 +298,7 @@ static bool gpu_unchanged(const struct st_gpu *g, const struct gpu_report *was,
 	return !was->gone && g->mem_mib == pg->spec->mem_mib && was->geometry == r->geometry &&
 	       was->instances == r->instances && was->unhealthy == r->unhealthy &&
 	       was->mig_enabled == r->mig_enabled && was->mig_unknown == r->mig_unknown &&
+	       was->mig_switchable == r->mig_switchable && was->open == r->open &&
 	       same_text(was->foreign, pg->spec->foreign);
 }
 

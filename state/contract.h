@@ -16,6 +16,7 @@
 struct st_contract_options {
 	const char *prefix; /* NULL: "nvidia.com/container." */
 	bool hami;          /* understand nvidia.com/gpumem, gpumem-percentage, gpucores */
+	bool mig_isolation; /* tessera.dev/isolation: hardware makes shares MIG instances */
 	bool cdi;           /* write devices as k8s.device-plugin.nvidia.com/gpu=GPU-... */
 };
 
@@ -31,6 +32,13 @@ struct st_warnings {
  * *ret is written only on success. */
 int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
 		      struct st_request *ret, struct st_warnings *ret_warn, struct err *err);
+
+/* Of a pod that carries an allocation, its own or one that it was copied with: which of its annotations
+ * st_contract_parse() does not read because that bind wrote them, besides allocation keys. Without
+ * those keys they would be read as the user's. ret has an entry for each annotation. Errors as
+ * st_contract_parse(); what was found until then is marked. */
+int st_contract_leftovers(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+			  bool *ret, struct err *err);
 
 /* A list of annotations that owns its strings. */
 struct st_annotations {

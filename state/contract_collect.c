@@ -18,6 +18,7 @@ const char *const contract_pod_keys[POD_KEY_COUNT] = {
 	[POD_POLICY] = CONTRACT_TESSERA_DOMAIN "compute-mode-policy",
 	[POD_PRODUCT] = CONTRACT_TESSERA_DOMAIN "gpu-product",
 	[POD_WORKLOAD] = CONTRACT_TESSERA_DOMAIN "workload-profile",
+	[POD_ISOLATION] = CONTRACT_TESSERA_DOMAIN "isolation",
 };
 
 static const char *const hami_names[HAMI_COUNT] = {

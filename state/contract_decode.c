@@ -180,6 +180,8 @@ static int read_instance(struct decoder *x, const struct st_kv *kv, struct piece
 			return wrong_kv(x, kv, "has an instance twice");
 	}
 	geometry = x->node->gpus[g->gpu[g->count]].mig;
+	if (geometry == NULL)
+		geometry = x->node->gpus[g->gpu[g->count]].mig_could;
 	index = geometry != NULL ? st_mig_profile_find(geometry, g->profile) : -1;
 	if (index < 0 || st_mig_bit(geometry, index, (int)start) == 0)
 		return wrong(x, kv->key, p.s, p.len, "is not a placement that the GPU has");

@@ -22,8 +22,11 @@ static int parse_bytes(struct parse *p, const char *key, const char *value, int3
 	if (mib > INT32_MAX)
 		return contract_bad(p, ERR_RANGE, key, value, "is more than any GPU has");
 	if (mib <= 1 && quantity_parse(value, QUANTITY_ONE, &bytes, NULL) == 0 && bytes < 1048576)
-		return contract_bad(p, ERR_RANGE, key, value, "is %lld bytes, less than 1Mi",
-				    (long long)bytes);
+		return contract_bad(p, ERR_RANGE, key, value, "is %lld byte%s, less than 1Mi%s",
+				    (long long)bytes, bytes == 1 ? "" : "s",
+				    bytes > 0 && value[strspn(value, "0123456789")] == '\0'
+					    ? "; write \"Mi\" behind it if MiB are meant"
+					    : "");
 	*ret_mib = (int32_t)mib;
 	return 0;
 }
@@ -76,16 +79,26 @@ static bool is_leftover(const struct parse *p, const struct slot *s)
 	return false;
 }
 
-static void drop_leftover(struct slot *s)
+static void drop(struct parse *p, struct slot *s, enum contract_field field)
+{
+	if (p->left != NULL && s->kv[field] != NULL)
+		p->left[s->kv[field] - p->pod->annotations] = true;
+	s->kv[field] = NULL;
+}
+
+static void drop_leftover(struct parse *p, struct slot *s)
 {
 	const struct st_kv *mode = s->kv[CONTRACT_MODE];
 
 	if (s->has_target_keys || s->whole.n > 0 || s->mig.n > 0 || s->kv[CONTRACT_MIG_PROFILE] ||
-	    s->hami[HAMI_MEM].n > 0 || s->hami[HAMI_MEM_PERCENT].n > 0 || s->hami[HAMI_CORES].n > 0)
-		s->kv[CONTRACT_MEM_REQUEST] = s->kv[CONTRACT_MEM_LIMIT] = NULL;
+	    s->kv[CONTRACT_MIG_MEMORY] || s->hami[HAMI_MEM].n > 0 ||
+	    s->hami[HAMI_MEM_PERCENT].n > 0 || s->hami[HAMI_CORES].n > 0) {
+		drop(p, s, CONTRACT_MEM_REQUEST);
+		drop(p, s, CONTRACT_MEM_LIMIT);
+	}
 	if (mode != NULL && (strcmp(mode->value, st_mode_name(ST_MODE_EXCLUSIVE)) == 0 ||
 			     strcmp(mode->value, st_mode_name(ST_MODE_MIG)) == 0))
-		s->kv[CONTRACT_MODE] = NULL;
+		drop(p, s, CONTRACT_MODE);
 }
 
 static const struct st_kv *own_share(const struct slot *s)
@@ -103,11 +116,17 @@ static const struct amount *hami_share(const struct slot *s)
 	return NULL;
 }
 
+static const struct st_kv *mig_key(const struct slot *s)
+{
+	return s->kv[CONTRACT_MIG_PROFILE] ? s->kv[CONTRACT_MIG_PROFILE]
+					   : s->kv[CONTRACT_MIG_MEMORY];
+}
+
 /* A container gets one thing: refuses the combinations. */
 static int check_kinds(struct parse *p, const struct slot *s)
 {
 	int pod_key = p->pod_value[POD_FRACTION] != NULL ? POD_FRACTION : POD_MEMORY;
-	const struct st_kv *own = own_share(s), *mig = s->kv[CONTRACT_MIG_PROFILE];
+	const struct st_kv *own = own_share(s), *mig = mig_key(s);
 	const struct amount *hami = hami_share(s);
 	struct st_kv share = {NULL, NULL};
 
@@ -158,6 +177,14 @@ static int build_mode(struct parse *p, const struct slot *s, struct st_item *it)
 			return contract_bad(p, ERR_INVALID, compute->key, compute->value,
 					    "is for container \"%s\", which has no share of a GPU",
 					    s->name);
+		if (mode != NULL && it != NULL && it->kind == ST_KIND_MIG &&
+		    m == ST_MODE_SM_SHARING)
+			return contract_bad(
+				p, ERR_INVALID, mode->key, mode->value,
+				"is for container \"%s\", which gets a MIG instance: "
+				"MPS inside a MIG instance is not supported, its memory "
+				"limits do not hold there",
+				s->name);
 		if (mode != NULL)
 			contract_warn(p, mode->key, mode->value,
 				      "has no effect: the container has no share of a GPU");
@@ -272,12 +299,19 @@ static void profile_of_resource(const char *resource, char profile[ST_MIG_NAME_C
 
 static int build_mig(struct parse *p, const struct slot *s, struct st_item *it)
 {
-	const struct st_kv *key = s->kv[CONTRACT_MIG_PROFILE];
+	const struct st_kv *key = s->kv[CONTRACT_MIG_PROFILE], *mem = s->kv[CONTRACT_MIG_MEMORY];
 	char profile[ST_MIG_NAME_CAP];
 
 	it->kind = ST_KIND_MIG;
 	it->mode = ST_MODE_MIG;
 	it->count = s->mig.n > 0 ? (uint8_t)s->mig.n : 1;
+	if (mem != NULL && (key != NULL || s->mig.n > 0))
+		return contract_bad(
+			p, ERR_INVALID, mem->key, mem->value,
+			"together with a MIG profile (%s); only one of them can be given",
+			key != NULL ? key->key : s->mig.name);
+	if (mem != NULL)
+		return parse_memory(p, mem->key, mem->value, &it->request_mib);
 	if (s->mig.n > 0) {
 		profile_of_resource(s->mig.name, profile);
 		if (strlen(s->mig.name) - strlen(RESOURCE_MIG) >= ST_MIG_NAME_CAP ||
@@ -299,6 +333,38 @@ static int build_mig(struct parse *p, const struct slot *s, struct st_item *it)
 	if (it->count > 1)
 		contract_warn(p, s->mig.name, s->mig.text,
 			      "MIG instances: a CUDA process uses one of them at a time");
+	return 0;
+}
+
+/* isolation: hardware on a share: an instance at least as large on each of its GPUs. */
+static int build_isolation(struct parse *p, const struct slot *s, struct st_item *it)
+{
+	const struct st_kv *compute = s->kv[CONTRACT_COMPUTE_REQUEST];
+
+	if (!p->hardware || it->kind != ST_KIND_SHARE)
+		return 0;
+	if (p->opt == NULL || !p->opt->mig_isolation)
+		return contract_bad(
+			p, ERR_INVALID, contract_pod_keys[POD_ISOLATION],
+			p->pod_value[POD_ISOLATION],
+			"asks for a MIG instance for the share of container \"%s\", and "
+			"serving shares by MIG is switched off",
+			s->name);
+	if (compute != NULL)
+		return contract_bad(p, ERR_INVALID, compute->key, compute->value,
+				    "cannot be combined with isolation: hardware: the MIG instance "
+				    "decides on compute");
+	if (it->compute_nano > 0)
+		return contract_bad_amount(p, ERR_INVALID, s, &s->hami[HAMI_CORES],
+					   "cannot be combined with isolation: hardware: the MIG "
+					   "instance decides on compute");
+	if (it->limit_mib > 0 || it->limit_nano > 0)
+		contract_warn(p, contract_pod_keys[POD_ISOLATION], p->pod_value[POD_ISOLATION],
+			      "makes the limit that of the MIG instance");
+	it->kind = ST_KIND_MIG;
+	it->mode = ST_MODE_MIG;
+	it->apart = true;
+	it->limit_mib = it->limit_nano = 0;
 	return 0;
 }
 
@@ -357,7 +423,7 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 	if (r != 0)
 		return r;
 	if (is_leftover(p, s))
-		drop_leftover(s);
+		drop_leftover(p, s);
 	r = check_kinds(p, s);
 	if (r != 0)
 		return r;
@@ -369,7 +435,7 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 		r = build_pod_share(p, it);
 	} else if (hami_share(s) != NULL) {
 		r = build_hami(p, s, it);
-	} else if (s->mig.n > 0 || s->kv[CONTRACT_MIG_PROFILE] != NULL) {
+	} else if (s->mig.n > 0 || mig_key(s) != NULL) {
 		r = build_mig(p, s, it);
 	} else if (s->whole.n > 0) {
 		it->kind = ST_KIND_WHOLE;
@@ -379,9 +445,11 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 		return build_mode(p, s, NULL);
 	}
 	if (r == 0)
-		r = build_mode(p, s, it);
-	if (r == 0)
 		r = build_devices(p, s, it);
+	if (r == 0)
+		r = build_isolation(p, s, it);
+	if (r == 0)
+		r = build_mode(p, s, it);
 	*ret_any = r == 0;
 	return r;
 }
@@ -423,8 +491,14 @@ static int parse_pod_keys(struct parse *p, struct st_request *req)
 {
 	static const char *const policies[] = {"required", "preferred"};
 	static const char *const workloads[] = {"memory-bound", "compute-bound"};
+	const char *isolation = p->pod_value[POD_ISOLATION];
 	int policy, workload;
 	int r = parse_choice(p, POD_POLICY, policies, &policy);
+
+	if (r == 0 && isolation != NULL && strcmp(isolation, "hardware") != 0)
+		return contract_bad(p, ERR_INVALID, contract_pod_keys[POD_ISOLATION], isolation,
+				    "is not hardware");
+	p->hardware = isolation != NULL;
 
 	if (r == 0)
 		r = parse_choice(p, POD_WORKLOAD, workloads, &workload);
@@ -469,10 +543,10 @@ static int check_request(struct parse *p, const struct st_request *req)
 	return 0;
 }
 
-int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
-		      struct st_request *ret, struct st_warnings *ret_warn, struct err *err)
+static int parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+		 struct st_request *ret, struct st_warnings *ret_warn, bool *left, struct err *err)
 {
-	struct parse p = {.pod = pod, .opt = opt, .warn = ret_warn, .err = err};
+	struct parse p = {.pod = pod, .opt = opt, .warn = ret_warn, .err = err, .left = left};
 	struct st_request req = {0};
 	int r;
 
@@ -495,4 +569,19 @@ int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_op
 	st_pod_spec_totals(pod, &req.cpu_milli, &req.mem_mib);
 	*ret = req;
 	return 0;
+}
+
+int st_contract_parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+		      struct st_request *ret, struct st_warnings *ret_warn, struct err *err)
+{
+	return parse(pod, opt, ret, ret_warn, NULL, err);
+}
+
+int st_contract_leftovers(const struct st_pod_spec *pod, const struct st_contract_options *opt,
+			  bool *ret, struct err *err)
+{
+	struct st_request req;
+
+	memset(ret, 0, pod->annotation_count * sizeof(*ret));
+	return parse(pod, opt, &req, NULL, ret, err);
 }

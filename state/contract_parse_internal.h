@@ -22,6 +22,7 @@ enum pod_key {
 	POD_POLICY,
 	POD_PRODUCT,
 	POD_WORKLOAD,
+	POD_ISOLATION,
 	POD_KEY_COUNT,
 };
 extern const char *const contract_pod_keys[POD_KEY_COUNT];
@@ -48,9 +49,11 @@ struct parse {
 	const struct st_contract_options *opt;
 	struct st_warnings *warn;
 	struct err *err;
+	bool *left; /* of each annotation of the pod: not read, a leftover; may be NULL */
 	const char *pod_value[POD_KEY_COUNT];
 	bool leftover;     /* carries tessera.dev/allocation, its own or one it was copied with */
 	bool preferred;    /* compute-mode-policy */
+	bool hardware;     /* isolation */
 	bool devices_used; /* gpu-fraction-num-devices found its container */
 	size_t target;     /* container of the pod-level keys; container_count = none */
 	size_t slot_count;

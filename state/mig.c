@@ -120,6 +120,28 @@ int st_mig_max_more(const struct st_mig_geometry *g, uint64_t placed, int profil
 	return n;
 }
 
+bool st_mig_can_place_in(const struct st_mig_geometry *g, uint64_t open, uint64_t placed,
+			 int profile, int start)
+{
+	return (st_mig_bit(g, profile, start) & open) != 0 &&
+	       st_mig_can_place(g, placed, profile, start);
+}
+
+int st_mig_units_free_in(const struct st_mig_geometry *g, uint64_t open, uint64_t placed)
+{
+	return open == ST_MIG_ANYWHERE ? st_mig_units_free(g, placed)
+				       : __builtin_popcount(usage_of(g, open & ~placed).units);
+}
+
+int st_mig_max_more_in(const struct st_mig_geometry *g, uint64_t open, uint64_t placed, int profile)
+{
+	const struct st_mig_profile *p = profile_at(g, profile);
+
+	if (open == ST_MIG_ANYWHERE || p == NULL)
+		return st_mig_max_more(g, placed, profile);
+	return __builtin_popcountll(open & ~placed & profile_mask(p));
+}
+
 bool st_mig_at(const struct st_mig_geometry *g, uint64_t placed, int i, int *ret_profile,
 	       int *ret_start)
 {
@@ -331,6 +353,38 @@ int st_mig_profile_find(const struct st_mig_geometry *g, const char *name)
 		found = i;
 	}
 	return found;
+}
+
+/* ---- by size ---- */
+
+bool st_mig_serves(const struct st_mig_geometry *g, int profile, int32_t mem_mib, int32_t nano)
+{
+	const struct st_mig_profile *p = profile_at(g, profile);
+
+	return p != NULL && p->attrs == 0 && p->start_count > 0 &&
+	       (mem_mib == 0 || p->mem_mib >= mem_mib) &&
+	       p->units * INT64_C(1000000000) >= (int64_t)nano * g->units_total;
+}
+
+bool st_mig_smaller(const struct st_mig_geometry *g, int a, int b)
+{
+	const struct st_mig_profile *p = &g->profiles[a], *q = &g->profiles[b];
+
+	if (p->units != q->units)
+		return p->units < q->units;
+	if (p->compute_slices != q->compute_slices)
+		return p->compute_slices < q->compute_slices;
+	return p->mem_mib < q->mem_mib;
+}
+
+int st_mig_smallest(const struct st_mig_geometry *g, int32_t mem_mib, int32_t nano)
+{
+	int best = -1;
+
+	for (int p = 0; p < g->profile_count; p++)
+		if (st_mig_serves(g, p, mem_mib, nano) && (best < 0 || st_mig_smaller(g, p, best)))
+			best = p;
+	return best;
 }
 
 /* ---- the built-in table ---- */

@@ -62,6 +62,15 @@ bool st_mig_geometry_equal(const struct st_mig_geometry *a, const struct st_mig_
  * driver: "7g.79gb") is found too. */
 int st_mig_profile_find(const struct st_mig_geometry *g, const char *name);
 
+/* Is an instance of the profile enough for so much memory in MiB, or for that part of the GPU's
+ * memory units in 10^-9 (0 = not asked for)? Plain profiles only: what has engines or graphics of
+ * its own is given to those who ask for it by name. */
+bool st_mig_serves(const struct st_mig_geometry *g, int profile, int32_t mem_mib, int32_t nano);
+/* Of two profiles the one that takes less of the GPU: memory units, then compute slices. */
+bool st_mig_smaller(const struct st_mig_geometry *g, int a, int b);
+/* The smallest profile that serves; -1 = none. */
+int st_mig_smallest(const struct st_mig_geometry *g, int32_t mem_mib, int32_t nano);
+
 /* Legality: units free, compute slices left, instances of the profile below its maximum, at most
  * one +me / +me.all instance. */
 bool st_mig_can_place(const struct st_mig_geometry *g, uint64_t placed, int profile, int start);
@@ -71,6 +80,15 @@ uint64_t st_mig_bit(const struct st_mig_geometry *g, int profile, int start);
 int st_mig_units_free(const struct st_mig_geometry *g, uint64_t placed);
 /* Most further instances of this profile alone that fit beside what is placed. */
 int st_mig_max_more(const struct st_mig_geometry *g, uint64_t placed, int profile);
+/* The same where instances were cut beforehand: `open` has the bits of those that exist, and a new
+ * one is one of them that is not placed yet; ST_MIG_ANYWHERE where they are made when asked for.
+ * Units count as free where something can still be placed on them. */
+#define ST_MIG_ANYWHERE UINT64_MAX
+bool st_mig_can_place_in(const struct st_mig_geometry *g, uint64_t open, uint64_t placed,
+			 int profile, int start);
+int st_mig_units_free_in(const struct st_mig_geometry *g, uint64_t open, uint64_t placed);
+int st_mig_max_more_in(const struct st_mig_geometry *g, uint64_t open, uint64_t placed,
+		       int profile);
 /* Walks the placed instances: i from 0; false past the end. */
 bool st_mig_at(const struct st_mig_geometry *g, uint64_t placed, int i, int *ret_profile,
 	       int *ret_start);

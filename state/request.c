@@ -25,6 +25,19 @@ int32_t st_item_limit_mib(const struct st_item *it, int32_t alloc_mib)
 	return st_item_request_mib(it, alloc_mib);
 }
 
+bool st_item_mig_takes(const struct st_item *it, const struct st_mig_geometry *g, int profile)
+{
+	if (it->profile[0] != '\0')
+		return profile >= 0 && st_mig_profile_find(g, it->profile) == profile;
+	return st_mig_serves(g, profile, it->request_mib, it->request_nano);
+}
+
+int st_item_mig_profile(const struct st_item *it, const struct st_mig_geometry *g)
+{
+	return it->profile[0] != '\0' ? st_mig_profile_find(g, it->profile)
+				      : st_mig_smallest(g, it->request_mib, it->request_nano);
+}
+
 static const char *const mode_names[ST_MODE_COUNT] = {
 	[ST_MODE_FREE] = "free",
 	[ST_MODE_TIME_SLICING] = "time-slicing",

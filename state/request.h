@@ -39,12 +39,15 @@ struct st_item {
 	enum st_mode mode;    /* SHARE: time-slicing or sm-sharing */
 	bool mode_preferred;  /* SHARE: the other mode is taken where the wanted one has no room */
 	uint8_t count;        /* different GPUs (SHARE, WHOLE) or instances (MIG), >= 1 */
-	int32_t request_mib;  /* SHARE by amount, on each GPU; 0 = by fraction */
-	int32_t request_nano; /* SHARE by fraction of allocatable, on each GPU; 0 = by amount */
+	bool apart;           /* MIG: each instance on a GPU of its own */
+	int32_t request_mib;  /* SHARE by amount, on each GPU; 0 = by fraction. MIG without a
+			       * profile: memory of the instance, at least */
+	int32_t request_nano; /* SHARE by fraction of allocatable, on each GPU; 0 = by amount. MIG
+			       * without a profile: part of the GPU's memory units, at least */
 	int32_t limit_mib;    /* same unit as the request; both 0 = the request */
 	int32_t limit_nano;
 	int32_t compute_nano;          /* SHARE: compute share on each GPU; 0 = none asked for */
-	char profile[ST_MIG_NAME_CAP]; /* MIG */
+	char profile[ST_MIG_NAME_CAP]; /* MIG; "" = the smallest that is large enough */
 };
 
 struct st_request {
@@ -80,6 +83,11 @@ struct st_decision {
  * or the amount. limit likewise (the request where no limit was given). Not for MIG. */
 int32_t st_item_request_mib(const struct st_item *it, int32_t alloc_mib);
 int32_t st_item_limit_mib(const struct st_item *it, int32_t alloc_mib);
+
+/* MIG: may an instance of that profile serve the item on a GPU of that geometry? */
+bool st_item_mig_takes(const struct st_item *it, const struct st_mig_geometry *g, int profile);
+/* The profile named, or the smallest that serves the item; -1 = none does. */
+int st_item_mig_profile(const struct st_item *it, const struct st_mig_geometry *g);
 
 /* Names as annotations write them: "time-slicing", "sm-sharing", "exclusive", "mig", "free". */
 const char *st_mode_name(enum st_mode m);

@@ -86,6 +86,25 @@ func TestWatchCut(t *testing.T) {
 	w.fill(t, 2*4*81920-20*10240)
 }
 
+// The watches stay open and bring nothing more: that is noticed, and the books are right again.
+func TestWatchOpenButDead(t *testing.T) {
+	w := newWorld(t, setup{nodes: gpuNodes(1, 1, 81920), proxied: true, args: []string{"--watch-silence=5"}})
+	w.make(sharePod("first", 81920))
+	waitBound(t, w.cp, "first")
+	if n := w.api.SwallowWatches(); n < 2 {
+		t.Fatalf("%d watches are open", n)
+	}
+	must(t, w.cp.Admin.RemovePod(sharePod("first", 0)))
+	w.make(sharePod("second", 81920))
+	start := time.Now()
+	w.waitWoken(t, "second")
+	t.Logf("bound after %v", time.Since(start).Round(time.Millisecond))
+	if n, err := w.exts[0].Metric("tessera_watches_dead_total"); err != nil || n < 2 {
+		t.Errorf("%v dead watches counted: %v", n, err)
+	}
+	w.verify()
+}
+
 // expired is what the API server sends in the stream when a version is too old.
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 	`"message":"too old resource version: 1 (44930)","reason":"Expired","code":410}}` + "\n"

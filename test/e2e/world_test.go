@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type setup struct {
 	args     []string // of the extender
 	replicas int      // 0: 1
 	proxied  bool     // a fault proxy between extender and API server
+	tls      bool     // HTTPS with client certificates, as shipped; no front then
 	check    harness.CheckOptions
 }
 
@@ -41,6 +43,7 @@ type world struct {
 	revoke     func() error
 	kubeconfig string
 	dir        string
+	certs      string // "": plain HTTP
 }
 
 func needAPIMode(t *testing.T) {
@@ -92,12 +95,21 @@ func newWorld(t *testing.T, s setup) *world {
 			e.Kill()
 		}
 	})
+	if s.tls {
+		w.certs = filepath.Join(w.dir, "tls")
+		must(t, harness.Certificates(w.certs))
+		w.args = append(slices.Clone(w.args), "--tls-cert="+filepath.Join(w.certs, "tls.crt"),
+			"--tls-key="+filepath.Join(w.certs, "tls.key"), "--tls-client-ca="+filepath.Join(w.certs, "ca.crt"))
+	}
 	for i := range max(s.replicas, 1) {
 		w.exts = append(w.exts, w.startExtender(i))
 	}
 	w.front.Set(w.exts...)
 	w.waitLeader(60 * time.Second)
 	s.sched.Extender = w.front.URL + "/v1"
+	if s.tls {
+		s.sched.Extender, s.sched.TLS = w.exts[0].URL+"/v1", w.certs
+	}
 	w.sched, err = w.cp.StartScheduler(s.sched)
 	must(t, err)
 	t.Cleanup(func() { w.sched.Stop() })

@@ -110,7 +110,13 @@ static void put_item(struct buf *b, const struct st_item *it)
 	if (it->kind == ST_KIND_WHOLE) {
 		buf_printf(b, "whole:%d", it->count);
 	} else if (it->kind == ST_KIND_MIG) {
-		buf_printf(b, "mig:%dx%s", it->count, it->profile);
+		if (it->profile[0] != '\0')
+			buf_printf(b, "mig:%dx%s", it->count, it->profile);
+		else
+			buf_printf(b, "mig:%dx%s%s", it->count,
+				   share_text(it->request_mib, it->request_nano, one),
+				   it->request_nano == 0 ? "Mi" : "");
+		buf_puts(b, it->apart && it->count > 1 ? ":apart" : "");
 	} else {
 		buf_printf(b, "share:%s%s:%dx%s", st_mode_name(it->mode),
 			   it->mode_preferred ? "?" : "", it->count,

@@ -156,9 +156,14 @@ static struct fr_measure *measure_of(const struct st_cluster *c, enum fr_kind ki
 	return m;
 }
 
-static int32_t score_of(enum fr_kind kind, int64_t total, int64_t before, int64_t after)
+static int32_t score_of(enum fr_kind kind, const struct st_request *req, int64_t total,
+			int64_t before, int64_t after)
 {
 	int32_t s = 0;
+
+	for (unsigned i = 0; i < req->item_count; i++)
+		if (req->items[i].kind == ST_KIND_MIG)
+			return (int32_t)arith_floor_div(before - after, total);
 
 	if (kind == FR_CA)
 		return (int32_t)arith_floor_div(before - after, 480 * total);
@@ -180,7 +185,7 @@ static void book_and_undo(struct place_world *w, struct fr_measure *m, enum fr_k
 	cr_assert_eq(st_cluster_check(w->c, d->node, &err), 0, "%s", err.msg);
 	cr_assert_eq(fr_measure_sync(m, d->node), 0);
 	if (kind != FR_BID) /* memory-bound pods side by side lower it */
-		cr_assert(score == score_of(kind, total, before, fr_measure_node(m, d->node)) ||
+		cr_assert(score == score_of(kind, req, total, before, fr_measure_node(m, d->node)) ||
 			  (id.memory_bound && score < -BP_NEIGHBOUR_PENALTY / 2));
 	for (unsigned i = 0; i < req->item_count; i++) {
 		cr_assert_str_eq(d->grants[i].container, req->items[i].container);
@@ -318,7 +323,7 @@ static void enter(struct contest *ct, enum st_mode mode, uint8_t gpu, uint8_t st
 		l.keys[2] = start;
 		l.keys[3] = -st_mig_units_free(g->mig, g->mig_placed);
 	} else {
-		l.keys[0] = score_of(ct->kind, ct->w->total, ct->before, n);
+		l.keys[0] = score_of(ct->kind, ct->req, ct->w->total, ct->before, n);
 		if (ct->req->workload == ST_WORKLOAD_MEMORY_BOUND && g->memory_bound > 0)
 			l.keys[0] -= BP_NEIGHBOUR_PENALTY;
 		l.keys[1] = ct->w->mixed && g->mode == mode;

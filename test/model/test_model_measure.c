@@ -140,6 +140,48 @@ static struct find find(const struct st_cluster *c, const struct st_node *n,
 	return f;
 }
 
+/* CA: what the layouts of instances lose by the table made for all classes of the node's product. */
+static struct find find_mig(const struct st_cluster *c, const struct st_node *n,
+			    const struct fr_workload *w, const struct fr_class *cls, int64_t r)
+{
+	const char *product =
+		n->product == STRPOOL_NONE ? NULL : strpool_str(st_cluster_products(c), n->product);
+	struct find f = {0, arith_max(n->cpu_left_milli, 0) < cls->cpu_milli ? r : 0};
+
+	for (unsigned i = 0; i < n->gpu_count && st_product_accepts(cls->product, product); i++) {
+		const struct st_gpu *g = &n->gpus[i];
+		int64_t weight[ST_MIG_PROFILES_MAX] = {0};
+		struct fr_mig_value *v;
+
+		if (g->taken != ST_TAKEN_NO || !g->mig ||
+		    st_mig_profile_find(g->mig, cls->profile) < 0)
+			continue;
+		for (size_t k = 0; k < w->count; k++) {
+			const struct fr_class *o = &w->classes[k];
+			int p = o->kind == ST_KIND_MIG && o->count > 0 &&
+						st_product_accepts(o->product, product)
+					? st_mig_profile_find(g->mig, o->profile)
+					: -1;
+
+			if (p >= 0)
+				weight[p] += w->weights[k] * o->count;
+		}
+		v = fr_mig_value_new(g->mig, ST_MIG_ANYWHERE, weight);
+		cr_assert_not_null(v);
+		f.fill += milli_left(g) - fr_mig_value_at(v, g->mig_placed);
+		fr_mig_value_free(v);
+	}
+	return f;
+}
+
+static bool asks_for_mig(const struct fr_workload *w)
+{
+	for (size_t i = 0; i < w->count; i++)
+		if (w->classes[i].count > 0 && w->classes[i].kind == ST_KIND_MIG)
+			return true;
+	return false;
+}
+
 static int64_t naive(const struct st_cluster *c, uint32_t id, enum fr_kind kind,
 		     const struct fr_workload *w, int64_t *ret_r)
 {
@@ -149,13 +191,15 @@ static int64_t naive(const struct st_cluster *c, uint32_t id, enum fr_kind kind,
 	for (unsigned i = 0; n->present && i < n->gpu_count; i++)
 		r += milli_left(&n->gpus[i]);
 	*ret_r = r;
-	if (r == 0)
+	if (n->gpu_count == 0 || !n->present || (r == 0 && (kind == FR_FGD || !asks_for_mig(w))))
 		return 0;
 	for (size_t i = 0; i < w->count; i++) {
 		struct find f = {0, r};
 
 		if (w->classes[i].count > 0)
-			f = find(c, n, &w->classes[i], r);
+			f = kind == FR_CA && w->classes[i].kind == ST_KIND_MIG
+				    ? find_mig(c, n, w, &w->classes[i], r)
+				    : find(c, n, &w->classes[i], r);
 		sum += w->weights[i] * (kind == FR_FGD ? f.lost : r - f.fill + 3 * f.lost);
 	}
 	if (kind == FR_FGD)

@@ -150,6 +150,22 @@ Test(cases_contract, case_27_percentage_150_and_0)
 	cr_assert_eq(st_item_limit_mib(&smallest, 16384), 1);
 }
 
+/* Only a missing key means no limit: a limit of zero is refused, never read as none. */
+Test(cases_contract, case_35_limit_zero)
+{
+	static const struct st_contract_options hami = {.hami = true};
+	static const struct contract_row rows[] = {
+		{"gpu-memory=2000\ngpu-memory.limit=0", "main",
+		 "!gpu-memory.limit: \"0\" is 0 bytes, less than 1Mi", NULL},
+		{"gpu-fraction=0.5\ngpu-fraction.limit=0", "main",
+		 "!gpu-fraction.limit: \"0\" is not in (0, 1]", NULL},
+		{C "main.gpu-memory.request=2000Mi\n" C "main.gpu-memory.limit=0", "main",
+		 "!" C "main.gpu-memory.limit: \"0\" is 0 bytes, less than 1Mi", NULL},
+	};
+
+	CHECK_ROWS(rows, &hami);
+}
+
 /* Nothing wraps and nothing is cut at 31, 53 or 63 bits, whatever the way it is asked for. */
 Test(cases_contract, case_28_beyond_31_bits)
 {

@@ -63,6 +63,73 @@ Test(contract_kinds, whole)
 	CHECK_ROWS(rows, NULL);
 }
 
+Test(contract_kinds, mig_by_memory)
+{
+	static const struct contract_row rows[] = {
+		{T "main.mig-memory=9000", "main", "main=mig:1x9000Mi", NULL},
+		{T "main.mig-memory=10Gi", "main", "main=mig:1x10240Mi", NULL},
+		{T "main.mig-memory=0", "main",
+		 "!" T "main.mig-memory: \"0\" is not in 1..2147483647 MiB", NULL},
+		{T "main.mig-memory=much", "main",
+		 "!" T "main.mig-memory: quantity \"much\" does "
+		 "not start with a number",
+		 NULL},
+		{T "main.mig-memory=9000\n" T "main.mig-profile=1g.10gb", "main",
+		 "!" T "main.mig-memory: \"9000\" together with a MIG profile (" T
+		 "main.mig-profile); only one of them can be given",
+		 NULL},
+		{T "main.mig-memory=9000", "main[nvidia.com/gpu=1]",
+		 "!" T "main.mig-memory: \"9000\" cannot be combined with nvidia.com/gpu in "
+		 "container \"main\"",
+		 NULL},
+		{T "main.mig-memory=9000\n" C "main.gpu-compute.mode=sm-sharing", "main",
+		 "!" C
+		 "main.gpu-compute.mode: \"sm-sharing\" is for container \"main\", which gets "
+		 "a MIG instance: MPS inside a MIG instance is not supported, its memory limits do "
+		 "not hold there",
+		 NULL},
+	};
+
+	CHECK_ROWS(rows, NULL);
+}
+
+#define HARD "tessera.dev/isolation=hardware"
+
+Test(contract_kinds, isolation_by_hardware)
+{
+	static const struct contract_row off[] = {
+		{HARD "\ngpu-memory=9000", "main",
+		 "!tessera.dev/isolation: \"hardware\" asks for a MIG instance for the share of "
+		 "container \"main\", and serving shares by MIG is switched off",
+		 NULL},
+		{HARD, "main[nvidia.com/gpu=1]", "main=whole:1", NULL},
+		{HARD, "main[nvidia.com/mig-1g.5gb=1]", "main=mig:1x1g.5gb", NULL},
+		{"tessera.dev/isolation=soft\ngpu-memory=9000", "main",
+		 "!tessera.dev/isolation: \"soft\" is not hardware", NULL},
+	};
+	static const struct contract_row on[] = {
+		{HARD "\ngpu-memory=9000", "main", "main=mig:1x9000Mi", NULL},
+		{HARD "\ngpu-fraction=0.25\ngpu-fraction-num-devices=2", "main",
+		 "main=mig:2x0.25:apart", NULL},
+		{HARD "\ngpu-memory=9000\ngpu-memory.limit=10Gi", "main", "main=mig:1x9000Mi",
+		 "makes the limit that of the MIG instance"},
+		{HARD "\ngpu-memory=9000\n" C "main.gpu-compute.request=0.5", "main",
+		 "!" C "main.gpu-compute.request: \"0.5\" cannot be combined with isolation: "
+		 "hardware: the MIG instance decides on compute",
+		 NULL},
+		{HARD "\ngpu-memory=9000\n" C "main.gpu-compute.mode=sm-sharing", "main",
+		 "!" C
+		 "main.gpu-compute.mode: \"sm-sharing\" is for container \"main\", which gets "
+		 "a MIG instance: MPS inside a MIG instance is not supported, its memory limits do "
+		 "not hold there",
+		 NULL},
+	};
+	const struct st_contract_options opt = {.mig_isolation = true};
+
+	CHECK_ROWS(off, NULL);
+	CHECK_ROWS(on, &opt);
+}
+
 Test(contract_kinds, mig)
 {
 	static const struct contract_row rows[] = {

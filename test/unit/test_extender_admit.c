@@ -201,6 +201,31 @@ Test(extender_admit, case_08_mutate_removes_forged_keys)
 		     "\"/metadata/annotations/tessera.dev~1allocation\"}]");
 }
 
+#define KEY(key, value) "\"nvidia.com/container.main." key "\":\"" value "\""
+#define REMOVE(key)                                                                                \
+	"{\"op\":\"remove\",\"path\":\"/metadata/annotations/nvidia.com~1container.main." key "\"}"
+
+/* A pod copied from one that is bound: what the bind wrote beside the allocation keys would be a second
+ * share without them. */
+Test(extender_admit, case_08_mutate_removes_what_a_bind_left)
+{
+	static const char all[] =
+		DEVICES "," ALLOCATION "," KEY("gpu-memory.request", "1000Mi") "," KEY(
+			"gpu-memory.limit", "1000Mi") "," KEY("gpu-compute.mode", "time-slicing");
+	char copied[1024];
+
+	snprintf(copied, sizeof(copied), "\"gpu-memory\":\"1000\",%s", all);
+	expect_patch(copied, "\"tessera.dev/gpu-memory\":\"1000\"", "",
+		     "[" REMOVE("gpu-memory.limit") "," REMOVE("gpu-memory.request") "," REMOVE(
+			     "gpus.devices") ",{\"op\":\"remove\",\"path\":"
+					     "\"/metadata/annotations/tessera.dev~1allocation\"}]");
+	/* Asked for by these very keys: they stay. */
+	expect_patch(
+		all, "\"tessera.dev/gpu-memory\":\"1000\"", "",
+		"[" REMOVE("gpus.devices") ",{\"op\":\"remove\",\"path\":"
+					   "\"/metadata/annotations/tessera.dev~1allocation\"}]");
+}
+
 Test(extender_admit, case_32_the_scheduler_is_set_for_gpu_pods_of_the_default_one)
 {
 	char *text = review_text("\"gpu-memory\":\"1\"", NULL, NULL), patch[4096], *at;

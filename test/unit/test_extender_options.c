@@ -98,7 +98,8 @@ Test(extender_options, mistakes_name_option_and_value)
 		{"--prefix plain", "plain"},
 		{"--hami=perhaps --cdi", "--hami: \"perhaps\""},
 		{"--nonsense 1", "--nonsense: no such option"},
-		{"nonsense 1", "nonsense: no such option"},
+		{"nonsense 1", "\"nonsense\" is no option"},
+		{"--hami yes", "switches are --NAME or --NAME=no"},
 		{"--cdi --listen", "--listen needs ADDR:PORT"},
 	};
 

@@ -86,14 +86,23 @@ Test(replay_options, help_is_no_error)
 
 Test(replay_options, lists_of_seeds)
 {
-	static const char *const bad[] = {
-		"", "x", "1,", ",1", "1,,2", "-1", "1 ", "99999999999999999999", "1,2;3"};
+	static const char *const bad[] = {"",       "x",
+					  "1,",     ",1",
+					  "1,,2",   "-1",
+					  "1 ",     "99999999999999999999",
+					  "1,2;3",  "5-4",
+					  "1-",     "1-2-3",
+					  "1-1001", "0-9223372036854775806"};
 	uint64_t seeds[RP_SEEDS_MAX];
 	struct err err = ERR_INIT;
 	size_t n;
 
 	cr_assert_eq(rp_seeds_parse("1,22,333", seeds, &n, &err), 0);
 	cr_assert(n == 3 && seeds[0] == 1 && seeds[1] == 22 && seeds[2] == 333);
+	cr_assert_eq(rp_seeds_parse("7,42-44", seeds, &n, &err), 0);
+	cr_assert(n == 4 && seeds[0] == 7 && seeds[1] == 42 && seeds[3] == 44);
+	cr_assert_eq(rp_seeds_parse("1-1000", seeds, &n, &err), 0);
+	cr_assert_eq(n, 1000);
 	cr_assert_eq(rp_seeds_parse(NULL, seeds, &n, &err), 0);
 	cr_assert(n == 1 && seeds[0] == 42);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

@@ -20,7 +20,7 @@ var plurals = map[string]string{
 	"ClusterRoleBinding": "clusterrolebindings", "Role": "roles", "RoleBinding": "rolebindings",
 	"Deployment": "deployments", "DaemonSet": "daemonsets", "Service": "services",
 	"NetworkPolicy": "networkpolicies", "PodDisruptionBudget": "poddisruptionbudgets",
-	"ConfigMap": "configmaps", "PriorityClass": "priorityclasses",
+	"ConfigMap": "configmaps", "Secret": "secrets", "PriorityClass": "priorityclasses",
 	"MutatingWebhookConfiguration":     "mutatingwebhookconfigurations",
 	"ValidatingWebhookConfiguration":   "validatingwebhookconfigurations",
 	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
@@ -96,6 +96,9 @@ func (c *Client) Create(m Manifest, dry bool) error {
 	}
 	return nil
 }
+
+// Remove deletes the object.
+func (c *Client) Remove(m Manifest) error { return c.Delete(m.path()+"/"+m.Name, 0) }
 
 // Account is the service account of deploy/ with tokens of its own.
 type Account struct {

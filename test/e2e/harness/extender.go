@@ -1,14 +1,19 @@
 package harness
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +22,8 @@ import (
 // Extender is a running tessera-extender.
 type Extender struct {
 	*Process
-	URL string // http://127.0.0.1:PORT
+	URL  string // http://127.0.0.1:PORT, or https
+	HTTP *http.Client
 }
 
 // ExtenderBinary is the program under test; E2E_EXTENDER names another one.
@@ -56,11 +62,50 @@ func StartExtender(dir, name string, args ...string) (*Extender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Extender{Process: p, URL: "http://" + addr}, nil
+	e := &Extender{Process: p, URL: "http://" + addr, HTTP: &http.Client{Timeout: 10 * time.Second}}
+	for _, arg := range args {
+		if ca, ok := strings.CutPrefix(arg, "--tls-client-ca="); ok {
+			e.URL = "https://" + addr
+			e.HTTP, err = TLSClient(ca, "", "")
+		}
+	}
+	return e, err
+}
+
+// TLSClient trusts the authority in the file, and shows a certificate where one is given.
+func TLSClient(caFile, certFile, keyFile string) (*http.Client, error) {
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, err
+	}
+	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no certificate", caFile)
+	}
+	if certFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: cfg}}, nil
+}
+
+func (e *Extender) ok(path string) error {
+	resp, err := e.HTTP.Get(e.URL + path)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		return &StatusError{Code: resp.StatusCode, Message: path}
+	}
+	return nil
 }
 
 // Ready tells whether it says so.
-func (e *Extender) Ready() bool { return httpOK(e.URL+"/readyz") == nil }
+func (e *Extender) Ready() bool { return e.ok("/readyz") == nil }
 
 // WaitReady waits for it, and fails at once when the program has ended.
 func (e *Extender) WaitReady(timeout time.Duration) error {
@@ -69,7 +114,7 @@ func (e *Extender) WaitReady(timeout time.Duration) error {
 		if exited = e.Exited(); exited {
 			return nil
 		}
-		return httpOK(e.URL + "/readyz")
+		return e.ok("/readyz")
 	})
 	if exited {
 		err = fmt.Errorf("has ended")
@@ -160,8 +205,7 @@ type ModelGPU struct {
 
 // Model returns the extender's own books by node/UUID.
 func (e *Extender) Model() (map[string]ModelGPU, error) {
-	client := http.Client{Timeout: 10 * time.Second}
-	resp, err := client.Get(e.URL + "/api/v1/cluster")
+	resp, err := e.HTTP.Get(e.URL + "/api/v1/cluster")
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +229,29 @@ func (e *Extender) Model() (map[string]ModelGPU, error) {
 		}
 	}
 	return ret, nil
+}
+
+// Metric sums the samples of a name, of all labels; buckets of histograms have names of their own.
+func (e *Extender) Metric(name string) (float64, error) {
+	resp, err := e.HTTP.Get(e.URL + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	sum, found := 0.0, false
+	for _, line := range strings.Split(string(text), "\n") {
+		key, value, ok := strings.Cut(line, " ")
+		if base, _, _ := strings.Cut(key, "{"); ok && (key == name || base == name) {
+			n, e := strconv.ParseFloat(value, 64)
+			err = errors.Join(err, e)
+			sum, found = sum+n, true
+		}
+	}
+	if !found && err == nil {
+		err = fmt.Errorf("no metric %s", name)
+	}
+	return sum, err
 }
 
 // CompareModel says where the extender's books differ from those made of the API objects. Only what

@@ -31,6 +31,7 @@ type Proxy struct {
 	faults    []*Fault
 	watches   map[*http.Request]context.CancelFunc
 	paused    chan struct{} // not nil: everything waits until it is closed
+	deaf      map[*http.Request]bool
 	exchanges []Exchange
 	record    func(*http.Request) bool
 }
@@ -165,6 +166,23 @@ func (p *Proxy) CutWatches() int {
 		cancel()
 	}
 	return len(p.watches)
+}
+
+// SwallowWatches lets nothing through on the watches that are open, which stay so; new ones work.
+func (p *Proxy) SwallowWatches() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = map[*http.Request]bool{}
+	for r := range p.watches {
+		p.deaf[r] = true
+	}
+	return len(p.deaf)
+}
+
+func (p *Proxy) swallows(r *http.Request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deaf[r]
 }
 
 // Pause holds everything up, open watches too, without closing a connection.
@@ -336,7 +354,7 @@ func (p *Proxy) forward(target *url.URL, w http.ResponseWriter, r *http.Request)
 				resp.Body = io.NopCloser(bytes.NewReader(e.Reply))
 			}
 			if IsWatch(r) {
-				resp.Body = &held{resp.Body, p, r.Context()}
+				resp.Body = &held{resp.Body, p, r}
 			}
 			return nil
 		},
@@ -350,15 +368,22 @@ func (p *Proxy) forward(target *url.URL, w http.ResponseWriter, r *http.Request)
 	}
 }
 
-// held is the body of a watch that Pause can stop.
+// held is the body of a watch that Pause can stop and SwallowWatches can silence.
 type held struct {
 	io.ReadCloser
-	p   *Proxy
-	ctx context.Context
+	p *Proxy
+	r *http.Request
 }
 
 func (h *held) Read(b []byte) (int, error) {
 	n, err := h.ReadCloser.Read(b)
-	h.p.hold(h.ctx)
+	h.p.hold(h.r.Context())
+	if h.p.swallows(h.r) { // also its end: the connection stays open until the reader gives up
+		for err == nil {
+			_, err = h.ReadCloser.Read(b)
+		}
+		<-h.r.Context().Done()
+		return 0, h.r.Context().Err()
+	}
 	return n, err
 }

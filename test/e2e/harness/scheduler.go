@@ -17,13 +17,15 @@ type Scheduler struct {
 
 // SchedulerConfig says how to change the shipped configuration for a test.
 type SchedulerConfig struct {
-	Kubeconfig  string // "": the scheduler's own user
-	Extender    string // the new urlPrefix; "": no extender at all
-	NodesMode   bool   // nodeCacheCapable: false
-	NoBind      bool   // leave bindVerb out
-	HTTPTimeout string // "": as shipped
-	LeaderElect bool
-	Block       bool // deploy/extender-block.yaml in the scheduler of the cluster, in its place
+	Kubeconfig    string // "": the scheduler's own user
+	Extender      string // the new urlPrefix; "": no extender at all
+	NodesMode     bool   // nodeCacheCapable: false
+	NoBind        bool   // leave bindVerb out
+	HTTPTimeout   string // "": as shipped
+	LeaderElect   bool
+	Block         bool   // deploy/extender-block.yaml in the scheduler of the cluster, in its place
+	NoCertificate bool   // with TLS: shows none
+	TLS           string // folder with the client's certificate; "": the extender speaks plain HTTP
 }
 
 // The scheduler of a cluster, as it is without a word about extenders.
@@ -66,6 +68,16 @@ func (s SchedulerConfig) Render(kubeconfig string) (string, error) {
 		text = text[:i+1]
 	} else {
 		change(`- urlPrefix:`, "- urlPrefix: "+s.Extender+"\n")
+		for _, f := range [][2]string{{"caFile", "ca.crt"}, {"certFile", "client.crt"}, {"keyFile", "client.key"}} {
+			to := ""
+			if s.TLS != "" && !(s.NoCertificate && f[0] != "caFile") {
+				to = "    " + f[0] + ": " + filepath.Join(s.TLS, f[1]) + "\n"
+			}
+			change("    "+f[0]+": /etc/tessera/client/"+regexp.QuoteMeta(f[1]), to)
+		}
+		if s.TLS == "" {
+			change(`  tlsConfig:`, "")
+		}
 		if s.NodesMode {
 			change(`  nodeCacheCapable: true`, "  nodeCacheCapable: false\n")
 		}

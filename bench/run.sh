@@ -44,6 +44,7 @@ awk -v s="$best" 'BEGIN{exit !(s > 0.15)}' && { echo MISSED; missed=$((missed + 
 
 section "one decision"
 run "$bin/release/bench/bench_decide"
+run "$bin/release/bench/bench_mig"
 
 section "scale (targets for 100,000 nodes and 1,000,000 pods: 60 s, 2 GB)"
 if [ "${BENCH_QUICK:-0}" = 1 ]; then

@@ -159,7 +159,7 @@ static bool check_share(struct planner *x, const struct en_node_gpu *gpu, const 
 
 static bool check_mig(struct planner *x, const struct en_node_gpu *gpu, const struct sum *s)
 {
-	if (!gpu->mig_enabled)
+	if (!gpu->mig_enabled && (!gpu->mig_switchable || gpu->mode != ST_MODE_FREE))
 		return refuse(x, "%s is for MIG, but the GPU is not in MIG mode", gpu->uuid);
 	if (s->mig_overlap || (gpu->mig_units & s->mig_units) != 0)
 		return refuse(x, "the MIG instances on %s overlap", gpu->uuid);

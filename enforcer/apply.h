@@ -27,6 +27,8 @@ struct en_mig_instance {
 	char profile[ST_MIG_NAME_CAP];
 	uint8_t start;          /* first memory unit */
 	char uuid[EN_UUID_CAP]; /* "MIG-..." */
+	bool ours;              /* made by the agent, or held by a container of ours */
+	bool held;              /* given to a pod by a device plugin */
 };
 
 struct en_node_gpu {
@@ -35,7 +37,8 @@ struct en_node_gpu {
 	const char *product;    /* NULL = unknown */
 	int32_t mem_mib;
 	bool mig_enabled;
-	bool has_geometry; /* geometry as read from the driver; else the built-in table */
+	bool mig_switchable; /* put into MIG mode for the first instance */
+	bool has_geometry;   /* geometry as read from the driver; else the built-in table */
 	struct st_mig_geometry geometry;
 	size_t instance_count;
 	const struct en_mig_instance *instances;

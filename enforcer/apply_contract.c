@@ -47,11 +47,13 @@ static int cluster_make(const struct en_node *node, struct st_cluster **ret, uin
 	}
 	for (size_t i = 0; i < node->gpu_count; i++) {
 		const struct en_node_gpu *g = &node->gpus[i];
-		const struct st_mig_geometry *geometry = g->mig_enabled ? apply_geometry(g) : NULL;
+		const struct st_mig_geometry *geometry =
+			g->mig_enabled || g->mig_switchable ? apply_geometry(g) : NULL;
 
 		gpus[i].uuid = g->uuid;
 		gpus[i].mem_mib = g->mem_mib;
 		gpus[i].mig_enabled = g->mig_enabled;
+		gpus[i].mig_switchable = g->mig_switchable;
 		gpus[i].has_geometry = geometry != NULL;
 		if (geometry != NULL)
 			gpus[i].geometry = *geometry;

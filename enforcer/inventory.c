@@ -94,6 +94,10 @@ static void put_mig(cJSON *gpu, const struct en_probe_gpu *g, bool *ok)
 		return;
 	put_bool(o, "capable", true, ok);
 	put_bool(o, "enabled", g->mig_enabled, ok);
+	if (g->mig_static)
+		put_bool(o, "static", true, ok);
+	if (g->mig_switchable)
+		put_bool(o, "switchable", true, ok);
 	if (g->has_geometry)
 		put_geometry(o, &g->geometry, ok);
 	if (!g->mig_enabled)
@@ -106,6 +110,10 @@ static void put_mig(cJSON *gpu, const struct en_probe_gpu *g, bool *ok)
 			return;
 		put_text(instance, "profile", g->instances[i].profile, ok);
 		put_int(instance, "start", g->instances[i].start, ok);
+		if (g->instances[i].ours)
+			put_bool(instance, "ours", true, ok);
+		if (g->instances[i].held)
+			put_bool(instance, "held", true, ok);
 	}
 }
 

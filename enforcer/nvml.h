@@ -139,6 +139,19 @@ struct en_nvml_instance {
 int en_nvml_instances(struct en_nvml *n, struct en_nvml_device *d, unsigned profile_id,
 		      struct en_nvml_instance *ret, size_t cap, size_t *ret_count, struct err *err);
 
+/* Makes a GPU instance at that place and a compute instance over the whole of it; neither is left behind
+ * after an error. ERR_NO_ROOM: the driver says that resources are short, for whatever reason;
+ * ERR_CONFLICT: in use. UNSUPPORTED: MIG is off, or this driver has no such call. Takes seconds. */
+int en_nvml_instance_make(struct en_nvml *n, struct en_nvml_device *d, unsigned profile_id,
+			  struct en_nvml_placement at, struct en_nvml_instance *ret,
+			  struct err *err);
+/* Removes the instance, if it still is the one given: ids are given again. ERR_NOT_FOUND: it is not (any
+ * more), ERR_CONFLICT: a process is on it; its compute instance may be gone then. */
+int en_nvml_instance_remove(struct en_nvml *n, struct en_nvml_device *d,
+			    const struct en_nvml_instance *which, struct err *err);
+/* Puts the GPU into MIG mode, or out of it. ERR_CONFLICT: it is not idle, or wants a reset first. */
+int en_nvml_mig_set(struct en_nvml *n, struct en_nvml_device *d, bool on, struct err *err);
+
 /* ---- memory limits of a cgroup (driver 615) ---- */
 
 #define EN_NVML_LIMIT_MAX UINT64_MAX

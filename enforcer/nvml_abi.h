@@ -181,6 +181,15 @@ _Static_assert(sizeof(struct nv_get_limits_v1) == 32, "layout of nvmlGetMemoryLi
 	X(0, gi_list, nvmlDeviceGetGpuInstances,                                                   \
 	  (struct en_nvml_device *, unsigned, struct nv_gi **, unsigned *))                        \
 	X(0, gi_info, nvmlGpuInstanceGetInfo, (struct nv_gi *, struct nv_gi_info *))               \
+	X(0, gi_by_id, nvmlDeviceGetGpuInstanceById,                                               \
+	  (struct en_nvml_device *, unsigned, struct nv_gi **))                                    \
+	X(0, gi_create, nvmlDeviceCreateGpuInstanceWithPlacement,                                  \
+	  (struct en_nvml_device *, unsigned, const struct nv_gi_placement *, struct nv_gi **))    \
+	X(0, gi_destroy, nvmlGpuInstanceDestroy, (struct nv_gi *))                                 \
+	X(0, ci_create, nvmlGpuInstanceCreateComputeInstance,                                      \
+	  (struct nv_gi *, unsigned, struct nv_ci **))                                             \
+	X(0, ci_destroy, nvmlComputeInstanceDestroy, (struct nv_ci *))                             \
+	X(0, mig_set, nvmlDeviceSetMigMode, (struct en_nvml_device *, unsigned, int *))            \
 	X(0, ci_profile, nvmlGpuInstanceGetComputeInstanceProfileInfo,                             \
 	  (struct nv_gi *, unsigned, unsigned, struct nv_ci_profile *))                            \
 	X(0, ci_list, nvmlGpuInstanceGetComputeInstances,                                          \

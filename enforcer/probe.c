@@ -488,6 +488,7 @@ void en_probe_to_node(const struct en_probe *p, struct en_node_gpu *gpus, size_t
 		gpus[i].product = g->product[0] != '\0' ? g->product : NULL;
 		gpus[i].mem_mib = g->mem_mib;
 		gpus[i].mig_enabled = g->mig_enabled;
+		gpus[i].mig_switchable = g->mig_switchable;
 		gpus[i].has_geometry = g->has_geometry;
 		gpus[i].geometry = g->geometry;
 		gpus[i].instance_count = g->instance_count;

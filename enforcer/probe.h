@@ -46,6 +46,7 @@ struct en_probe_gpu {
 	uint64_t xid;               /* last error reported; 0 = none */
 
 	bool mig_capable, mig_enabled, mig_pending;
+	bool mig_static, mig_switchable; /* set by en_mig_mark() (mig.h) */
 	bool has_geometry; /* as the driver reports it; else the built-in table holds */
 	struct st_mig_geometry geometry;
 	size_t instance_count;

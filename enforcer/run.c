@@ -132,9 +132,11 @@ static void step(struct agent *a, struct due *due)
 
 	if (synchronized)
 		a->ever_synchronized = true;
-	probe = synchronized || now >= due->probe;
+	probe = synchronized || now >= due->probe || atomic_exchange(&a->look_again, false);
 	run_upgrade_look(a);
 	run_look(a, probe);
+	if (run_mig_sweep(a))
+		run_look(a, true);
 	if (probe) {
 		run_measure(a);
 		due->probe = now + a->o.probe_s * 1000;
@@ -200,6 +202,7 @@ static void end(struct agent *a)
 	ku_client_free(a->client);
 	en_prober_free(a->prober);
 	en_plugin_free(a->plugin);
+	en_mig_free(a->mig);
 	if (a->mps != NULL) {
 		en_mps_thread_stop(a->mps);
 		en_mps_free(a->mps);

@@ -20,6 +20,7 @@
 #include "enforcer/limits.h"
 #include "enforcer/measure.h"
 #include "enforcer/metrics.h"
+#include "enforcer/mig.h"
 #include "enforcer/mps.h"
 #include "enforcer/nri.h"
 #include "enforcer/pods.h"
@@ -49,6 +50,7 @@ struct agent {
 	struct en_prober *prober;
 	struct en_limits *limits;
 	struct en_mps *mps; /* NULL: not ours */
+	struct en_mig *mig;
 	struct en_plugin *plugin;
 	struct en_nri *nri;
 	struct en_hook_server *hooks;
@@ -65,6 +67,7 @@ struct agent {
 
 	_Atomic bool synchronized; /* limits are to be looked after now */
 	_Atomic bool pods_changed;
+	_Atomic bool look_again; /* instances changed: probe at once */
 	_Atomic uint64_t reports[EN_REPORT_COUNT], changes_refused, stopped;
 
 	/* Of the loop's thread: */
@@ -112,6 +115,14 @@ void run_measure(struct agent *a);
 void run_doctor(struct agent *a);
 void run_publish(struct agent *a, bool ending);
 bool run_wants_mps(const struct en_probe *p);
+/* The node as that probe has it, to the plugin; from any thread. */
+int run_tell_plugin(struct agent *a, const struct en_probe *p, struct err *err);
+
+/* run_mig.c */
+int run_mig_start(struct agent *a, struct err *err);
+void run_mig_ops(struct en_agent_ops *ops);
+void run_mig_mark(struct agent *a, struct en_probe *p);
+bool run_mig_sweep(struct agent *a); /* true: something changed */
 
 /* run_ops.c: what the plugin tells and wants; events; containers that are stopped */
 struct en_agent_ops run_agent_ops(struct agent *a);

@@ -53,13 +53,13 @@ static void tell_mps(struct agent *a)
 	en_mps_want(a->mps, p->driver_ok && run_wants_mps(p));
 }
 
-static void mps_status(struct agent *a, struct en_mps_status *ret)
+static void mps_status(struct agent *a, const struct en_probe *p, struct en_mps_status *ret)
 {
 	if (a->mps != NULL)
 		en_mps_get_status(a->mps, ret);
 	else
-		*ret = (struct en_mps_status){
-			.usable = true, .legacy = (a->probe->features & EN_FEATURE_MPS_V3) == 0};
+		*ret = (struct en_mps_status){.usable = true,
+					      .legacy = (p->features & EN_FEATURE_MPS_V3) == 0};
 	if (a->let_go && ret->usable) {
 		ret->usable = false;
 		ret->reason = "MpsNotReady";
@@ -115,23 +115,35 @@ static void mps_news(struct agent *a, const struct en_mps_status *s)
 
 /* ---- the plugin and the node object ---- */
 
-static void tell_plugin(struct agent *a, const struct en_mps_status *mps)
+int run_tell_plugin(struct agent *a, const struct en_probe *p, struct err *err)
 {
+	struct en_mps_status mps;
 	struct en_node_gpu gpus[ST_GPUS_MAX];
 	struct en_node node = {
 		.name = a->o.node,
 		.gpus = gpus,
-		.mps_ready = mps->usable,
-		.mps_why = mps->why,
-		.mps_v3 = !mps->legacy,
-		.memory_limits = (a->probe->features & EN_FEATURE_MEMORY_LIMITS) != 0 &&
-				 a->cgroup_mount[0] != '\0',
+		.mps_ready = false,
+		.memory_limits =
+			(p->features & EN_FEATURE_MEMORY_LIMITS) != 0 && a->cgroup_mount[0] != '\0',
 	};
+
+	mps_status(a, p, &mps);
+	node.mps_ready = mps.usable;
+	node.mps_why = mps.why;
+	node.mps_v3 = !mps.legacy;
+	en_probe_to_node(p, gpus, &node.gpu_count);
+	return en_plugin_set_node(a->plugin, &node, err);
+}
+
+static void tell_plugin(struct agent *a)
+{
 	char quoted[ERR_MSG_CAP];
 	struct err err = ERR_INIT;
 
-	en_probe_to_node(a->probe, gpus, &node.gpu_count);
-	if (en_plugin_set_node(a->plugin, &node, &err) != 0)
+	pthread_mutex_lock(&a->lock);
+	run_mig_mark(a, a->probe); /* what was made since it was taken */
+	pthread_mutex_unlock(&a->lock);
+	if (run_tell_plugin(a, a->probe, &err) != 0)
 		log_event(a->log, LOG_LEVEL_ERROR, "node", "reason=%s",
 			  log_quote(err.msg, quoted, sizeof(quoted)));
 }
@@ -171,7 +183,7 @@ void run_publish(struct agent *a, bool ending)
 	struct en_readiness r;
 	char why[EN_FINDING_CAP + 40], *inventory = NULL;
 
-	mps_status(a, &mps);
+	mps_status(a, a->probe, &mps);
 	if (a->nri != NULL)
 		en_nri_get_figures(a->nri, &nri);
 	r = (struct en_readiness){
@@ -236,6 +248,7 @@ static void take_probe(struct agent *a)
 			  log_quote(err.msg, quoted, sizeof(quoted)));
 		return;
 	}
+	run_mig_mark(a, a->spare);
 	pthread_mutex_lock(&a->lock);
 	old = a->probe;
 	a->probe = a->spare;
@@ -252,9 +265,9 @@ void run_look(struct agent *a, bool probe)
 		take_probe(a);
 		tell_mps(a);
 	}
-	mps_status(a, &mps);
+	mps_status(a, a->probe, &mps);
 	mps_news(a, &mps);
-	tell_plugin(a, &mps);
+	tell_plugin(a);
 	run_publish(a, false);
 }
 

@@ -232,7 +232,7 @@ void run_node_event(struct agent *a, enum ku_event_type type, const char *reason
 
 struct en_agent_ops run_agent_ops(struct agent *a)
 {
-	return (struct en_agent_ops){
+	struct en_agent_ops ops = {
 		.namespace_make = namespace_make,
 		.namespace_drop = namespace_drop,
 		.stopping = stopping,
@@ -241,6 +241,9 @@ struct en_agent_ops run_agent_ops(struct agent *a)
 		.allocation = a->o.static_file[0] != '\0' ? allocation : NULL,
 		.ctx = a,
 	};
+
+	run_mig_ops(&ops);
+	return ops;
 }
 
 /* ---- containers that are stopped ---- */

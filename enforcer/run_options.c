@@ -81,6 +81,13 @@ static const struct row rows[] = {
 	 "Allocations from this file, on a node without Kubernetes (deploy/enforcer/static.json "
 	 "is an example). Read again at SIGHUP.",
 	 TEXT, AT(static_file), 0, 0},
+	{"mig", "static|dynamic|switch", "TESSERA_MIG", "dynamic",
+	 "MIG instances: those cut beforehand are all there is; made for a container on GPUs in MIG "
+	 "mode; or on idle GPUs, too, which are switched where that needs no reset.",
+	 TEXT, AT(mig), 0, 0},
+	{"mig-linger", "SECONDS", "TESSERA_MIG_LINGER", "60",
+	 "Idle instances that we made, and modes, are kept for so long.", INTEGER, AT(mig_linger_s),
+	 1, 86400},
 	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60", "Containers in one GPU; 0: not checked.",
 	 INTEGER, AT(clients_max), 0, 1000},
 	{"reserve", "MIB", "TESSERA_RESERVE", "0", "Memory of each GPU that is not for requests.",

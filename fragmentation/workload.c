@@ -234,6 +234,7 @@ static void workload_fill(struct fr_workload *w, struct entry *const *sorted, si
 	for (size_t i = 0; i < n; i++) {
 		const struct fr_class *c = &sorted[i]->cls;
 		int64_t size = sorted[i]->count * fr_class_milli(c) * c->count;
+		bool rare = i > 0 && sum * 100 >= total * popularity_percent;
 
 		if (c->size_mib > 0)
 			w->gpu_mib_sum += size;
@@ -241,8 +242,7 @@ static void workload_fill(struct fr_workload *w, struct entry *const *sorted, si
 			w->gpu_sum += size;
 		if (c->count > 0)
 			w->cpu_sum += sorted[i]->count * c->cpu_milli;
-		if ((i > 0 && sum * 100 >= total * popularity_percent) ||
-		    w->count == FR_CLASSES_MAX)
+		if ((rare && c->kind != ST_KIND_MIG) || w->count == FR_CLASSES_MAX)
 			continue;
 		sum += sorted[i]->count;
 		groups |= class_group(c);

@@ -66,7 +66,8 @@ struct fr_workload {
 };
 
 /* The shortest prefix of the sorted classes whose count reaches popularity_percent of all;
- * at least one class. gpu_only leaves out the classes without GPU. An empty count gives a small
+ * at least one class; classes of MIG instances are all kept, since what is rare among them is what
+ * is hard to make room for. gpu_only leaves out the classes without GPU. An empty count gives a small
  * built-in mix. NULL: no memory. */
 struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_percent,
 				      bool gpu_only);

@@ -92,6 +92,7 @@ static int run_one(void *ctx, size_t i, struct rp_job *job, struct err *err)
 					     .progress_ctx = job,
 					     .online = b->online,
 					     .check = b->check,
+					     .why = b->why,
 				     }};
 	const struct arrivals *a = &w->arrivals[seed];
 	int rc = arrivals_take(w, seed, err);

@@ -28,7 +28,7 @@ struct rp_batch {
 	uint64_t seeds[RP_SEEDS_MAX];
 	size_t seed_count;
 	int64_t jobs; /* 0 = one for each CPU */
-	bool online, check;
+	bool online, check, why;
 	struct buf *decisions;           /* of the only run; may be NULL */
 	const struct rp_time_plan *time; /* NULL: pods come and stay */
 };

@@ -7,17 +7,22 @@
 #include "replay/batch.h"
 #include "replay/command.h"
 #include "replay/jobs.h"
+#include "replay/mig.h"
 #include "replay/report.h"
+#include "replay/report_html.h"
 #include "replay/report_time.h"
 
 struct args {
 	struct rp_inputs in;
 	const char *policies_text, *ties_text, *workload, *csv_path, *decisions_path;
-	const char *time_text, *queue_text;
+	const char *time_text, *queue_text, *html_path, *svg_path;
+	int argc;
+	char **argv; /* the words of the command */
 	int64_t arrivals, load_nano, median_s, max_wait_s;
 	bool json;
 	struct rp_batch b;
 	struct rp_time_plan time;
+	struct rp_mig_args mig;
 };
 
 static int parse_ties(const char *text, struct rp_batch *b, struct err *err)
@@ -46,8 +51,9 @@ static int parse_time(struct args *a, struct err *err)
 {
 	static const char *const queues[] = {"backfill", "fifo", "none"};
 	struct rp_time_plan *p = &a->time;
-	bool given = a->queue_text != NULL || a->arrivals > 0 || a->load_nano > 0 ||
-		     a->median_s > 0 || a->max_wait_s > 0;
+	bool given = a->queue_text != NULL || a->arrivals > 0 ||
+		     (a->load_nano > 0 && a->mig.workload == NULL) || a->median_s > 0 ||
+		     a->max_wait_s > 0;
 
 	if (a->time_text == NULL)
 		return given ? err_set(err, ERR_INVALID,
@@ -82,7 +88,12 @@ static int parse_time(struct args *a, struct err *err)
 static int parse_lists(struct args *a, struct err *err)
 {
 	struct rp_batch *b = &a->b;
-	int rc = rp_policies_parse(a->policies_text, b->policies, &b->policy_count, err);
+	const char *policies = a->policies_text;
+	int rc;
+
+	if (policies == NULL && a->mig.workload != NULL)
+		policies = "firstfit,bestfit,fgd,ca-fgd";
+	rc = rp_policies_parse(policies, b->policies, &b->policy_count, err);
 
 	if (rc == 0)
 		rc = parse_ties(a->ties_text, b, err);
@@ -129,6 +140,38 @@ static int print(const struct args *a, const struct rp_result *results,
 	return 0;
 }
 
+static int write_pictures(const struct args *a, const struct rp_result *results,
+			  const struct rp_sim_result *sims, size_t count, struct err *err)
+{
+	struct rp_report r = {
+		.runs = {.results = a->b.time == NULL ? results : NULL,
+			 .sims = a->b.time != NULL ? sims : NULL,
+			 .count = count},
+		.t = a->b.t,
+		.nodes_path = a->in.nodes_path,
+		.pods_path = a->in.pods_path,
+		.command = "run",
+		.argc = a->argc,
+		.argv = a->argv,
+	};
+	struct buf b = BUF_INIT;
+	int rc = 0;
+
+	if (a->html_path != NULL) {
+		rc = rp_report_html(&b, &r, err);
+		if (rc == 0)
+			rc = rp_write_file(a->html_path, &b, err);
+	}
+	buf_reset(&b);
+	if (rc == 0 && a->svg_path != NULL) {
+		rc = rp_charts_svg(&b, &r.runs, err);
+		if (rc == 0)
+			rc = rp_write_file(a->svg_path, &b, err);
+	}
+	buf_fini(&b);
+	return rc;
+}
+
 static int report(const struct args *a, const struct rp_result *results,
 		  const struct rp_sim_result *sims, size_t count, struct err *err)
 {
@@ -142,6 +185,8 @@ static int report(const struct args *a, const struct rp_result *results,
 			rp_report_csv(&csv, results, count);
 		rc = rp_write_file(a->csv_path, &csv, err);
 	}
+	if (rc == 0 && (a->html_path != NULL || a->svg_path != NULL))
+		rc = write_pictures(a, results, sims, count, err);
 	if (rc == 0 && a->decisions_path != NULL)
 		rc = rp_write_file(a->decisions_path, a->b.decisions, err);
 	buf_fini(&csv);
@@ -159,6 +204,7 @@ static int run(struct args *a, const struct rp_trace *t)
 	int rc = ERR_NOMEM, status;
 
 	a->b.t = t;
+	a->b.why = a->html_path != NULL || a->svg_path != NULL || a->json;
 	a->b.in = &a->in;
 	a->b.decisions = a->decisions_path != NULL ? &decisions : NULL;
 	if (results == NULL || sims == NULL)
@@ -173,6 +219,31 @@ static int run(struct args *a, const struct rp_trace *t)
 	free(sims);
 	buf_fini(&decisions);
 	return status;
+}
+
+static int run_mig(struct args *a)
+{
+	const char *const given[][2] = {
+		{"--nodes", a->in.nodes_path},      {"--pods", a->in.pods_path},
+		{"--order", a->in.order_path},      {"--csv", a->csv_path},
+		{"--decisions", a->decisions_path}, {"--ties", a->ties_text},
+		{"--time", a->time_text},
+	};
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+		if (given[i][1] != NULL) {
+			err_set(&err, 0, "%s has no meaning with --mig-workload", given[i][0]);
+			return rp_command_failed(ERR_INVALID, &err);
+		}
+	a->mig.load_nano = a->load_nano > 0 ? a->load_nano : INT64_C(1200000000);
+	a->mig.policies = a->b.policies;
+	a->mig.policy_count = a->b.policy_count;
+	a->mig.seeds = a->b.seeds;
+	a->mig.seed_count = a->b.seed_count;
+	a->mig.online = a->b.online;
+	a->mig.json = a->json;
+	return rp_mig_command(&a->mig);
 }
 
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
@@ -211,8 +282,24 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "with --time stays|made: GPU time asked for, as a part of the cluster's; 0.95"},
 		{"stay", "SECONDS", RP_OPT_INTEGER, &a.median_s, 1, 2678400,
 		 "with --time stays|made: median of the stays that are made up; 650"},
+		{"mig-workload", "MIX", RP_OPT_TEXT, &a.mig.workload, 0, 0,
+		 "no trace: MIG instances that come and go, of profiles drawn from a mix: uniform, small,\n"
+		 "large, bimodal, middle, ends, thirds, or PROFILE=WEIGHT,... Compares placed workloads,\n"
+		 "memory units and stranded units with those of the first policy on the same arrivals;\n"
+		 "policies: firstfit,bestfit,fgd,ca-fgd; load: memory units, 1.2"},
+		{"mig-product", "NAME", RP_OPT_TEXT, &a.mig.product, 0, 0,
+		 "whose GPUs; NVIDIA A100-SXM4-40GB"},
+		{"mig-gpus", "N", RP_OPT_INTEGER, &a.mig.gpus, 1, 1000000, "how many in all; 32"},
+		{"mig-gpus-per-node", "N", RP_OPT_INTEGER, &a.mig.gpus_per_node, 1, ST_GPUS_MAX,
+		 "8"},
+		{"mig-length", "N", RP_OPT_INTEGER, &a.mig.length, 1, 1000000,
+		 "mean stays that are counted, after 5 that are not; 20"},
 		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
 		 "write the whole curves over the load that arrived, or over time"},
+		{"html", "FILE", RP_OPT_TEXT, &a.html_path, 0, 0,
+		 "write a report with charts, to be opened in a browser; replay/READING.md"},
+		{"svg", "FILE", RP_OPT_TEXT, &a.svg_path, 0, 0,
+		 "write the charts alone, for slides"},
 		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an array of objects, no table"},
 		{"decisions", "FILE", RP_OPT_TEXT, &a.decisions_path, 0, 0,
 		 "write where each pod went, with the measure after it"},
@@ -227,13 +314,18 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 	struct err err = ERR_INIT;
 	int status, rc;
 
-	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT};
+	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT,
+			  .mig = {.gpus = 32, .gpus_per_node = 8, .length = 20},
+			  .argc = argc,
+			  .argv = argv};
 	if (!rp_command_options(self, options, sizeof(options) / sizeof(options[0]), argc, argv,
 				&status))
 		return status;
 	rc = parse_lists(&a, &err);
 	if (rc < 0)
 		return rp_command_failed(rc, &err);
+	if (a.mig.workload != NULL)
+		return run_mig(&a);
 	rp_trace_init(&t);
 	if (rp_inputs_load(&a.in, &t, &status))
 		status = run(&a, &t);

@@ -28,6 +28,9 @@ struct rp_command {
 
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_plan(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_whatif(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_defrag(const struct rp_command *self, int argc, char **argv);
+int rp_cmd_sizing(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_drive(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_map(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_cluster(const struct rp_command *self, int argc, char **argv);

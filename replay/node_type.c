@@ -232,6 +232,12 @@ int rp_trace_add_nodes(struct rp_trace *t, const struct rp_node_type *type, int6
 		.mig = type->mig,
 	};
 
+	/* Shares in a pod table are 1/1000 of a GPU, whatever its size. */
+	if (t->unit_mib == RP_GPU_UNITS && !type->mig)
+		node.gpu_mib = 0;
+	else if (type->gpu_mib == 0 && type->gpus > 0)
+		return err_set(err, ERR_INVALID,
+			       "gpu-memory is missing: the pods of a cluster ask for MiB");
 	if (type->model[0] != '\0') {
 		node.model = strpool_intern(t->models, type->model, strlen(type->model));
 		if (node.model == STRPOOL_NONE)

@@ -39,7 +39,8 @@ int rp_node_types_add(struct rp_node_type types[RP_NODE_TYPES_MAX], size_t *coun
 int rp_trace_view(const struct rp_trace *t, const struct rp_node_type *types, const int64_t *counts,
 		  size_t type_count, struct rp_trace *ret, struct err *err);
 void rp_trace_view_fini(struct rp_trace *view);
-/* Adds n nodes of the type to a trace whose nodes are its own. ERR_EXISTS, ERR_NOMEM. */
+/* Adds n nodes of the type to a trace whose nodes are its own. gpu_mib counts only where pods ask for
+ * MiB, and for MIG. ERR_INVALID: it is missing there. ERR_EXISTS, ERR_NOMEM. */
 int rp_trace_add_nodes(struct rp_trace *t, const struct rp_node_type *type, int64_t n,
 		       struct err *err);
 

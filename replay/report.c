@@ -130,6 +130,31 @@ static bool put_curves(cJSON *o, const struct rp_curve *c)
 	return true;
 }
 
+bool rp_report_end(cJSON *o, const struct rp_stranded *end)
+{
+	cJSON *why = cJSON_AddObjectToObject(o, "idle_milli_by_reason");
+	cJSON *models = cJSON_AddArrayToObject(o, "models");
+
+	if (why == NULL || models == NULL)
+		return false;
+	for (int w = 0; w < RP_WHYS; w++)
+		if (!put(why, rp_why_key((enum rp_why)w), (double)end->why_milli[w]))
+			return false;
+	for (size_t i = 0; i < end->model_count; i++) {
+		cJSON *x = cJSON_CreateObject();
+
+		if (x == NULL || !cJSON_AddItemToArray(models, x)) {
+			cJSON_Delete(x);
+			return false;
+		}
+		if (cJSON_AddStringToObject(x, "model", end->models[i].name) == NULL ||
+		    !put(x, "gpu_milli", (double)end->models[i].total_milli) ||
+		    !put(x, "used_gpu_milli", (double)end->models[i].used_milli))
+			return false;
+	}
+	return true;
+}
+
 static bool put_result(cJSON *list, const struct rp_result *r)
 {
 	static const char *const kinds[RP_KINDS] = {"cpu_only", "shared", "one_gpu", "multi_gpu"};
@@ -155,6 +180,7 @@ static bool put_result(cJSON *list, const struct rp_result *r)
 	       put(o, "used_gpu_milli", (double)r->used_milli) &&
 	       put(o, "measure_num", (double)r->measure_num) &&
 	       put_text(o, "placements_crc32", crc) && put_curves(o, &r->curve) &&
+	       rp_report_end(o, &r->end) &&
 	       put(o, "wall_s", (double)(int64_t)(r->wall_s * 1e6 + 0.5) / 1e6) &&
 	       put(o, "cpu_s", (double)(int64_t)(r->cpu_s * 1e6 + 0.5) / 1e6);
 }

@@ -16,6 +16,10 @@ char *rp_report_json(const struct rp_result *results, size_t count);
 /* The curves: a line for each run and percent arrived. Sticky failure in b. */
 void rp_report_csv(struct buf *b, const struct rp_result *results, size_t count);
 
+/* Adds what is idle at the end, by reason and model, to a JSON object. false: no memory. */
+struct cJSON;
+bool rp_report_end(struct cJSON *o, const struct rp_stranded *end);
+
 const char *rp_ties_name(enum po_ties ties);
 
 #endif

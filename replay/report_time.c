@@ -182,7 +182,7 @@ static bool put_result(cJSON *list, const struct rp_sim_result *r)
 	for (size_t k = 0; by_kind != NULL && k < RP_KINDS; k++)
 		if (!put(by_kind, kinds[k], (double)r->refused_by_kind[k]))
 			return false;
-	return by_kind != NULL && put_points(o, r);
+	return by_kind != NULL && rp_report_end(o, &r->end) && put_points(o, r);
 }
 
 char *rp_report_time_json(const struct rp_sim_result *r, size_t count)

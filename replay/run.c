@@ -152,6 +152,8 @@ int rp_run(const struct rp_trace *t, const struct rp_order *o, const struct rp_r
 	}
 	if (rc == 0)
 		rc = measure_num(r, &r->result.measure_num, err);
+	if (rc == 0 && opt->why)
+		rc = rp_stranded_find(t, r->stage.cluster, r->stage.placer, &r->result.end, err);
 	if (rc == 0 && opt->check)
 		rc = st_cluster_check(r->stage.cluster, ST_NONE, err);
 	if (rc == 0) {

@@ -10,6 +10,7 @@
 #include "policy/policy.h"
 #include "replay/curve.h"
 #include "replay/order.h"
+#include "replay/stranded.h"
 #include "replay/trace.h"
 
 struct rp_run_options {
@@ -25,6 +26,7 @@ struct rp_run_options {
 	/* The placer estimates the workload from the pods placed so far, as the extender does; else it
 	 * is the trace's. What is reported is always FGD's measure for the trace's. */
 	bool online;
+	bool why;          /* find out what keeps idle GPU from being used at the end */
 	size_t shapes_max; /* request shapes the placer caches; 0 = all */
 	bool bare;  /* for a stage of one's own: FGD's measure is not kept beside the policy's */
 	bool check; /* recount the whole model by brute force at the end */
@@ -41,6 +43,7 @@ struct rp_result {
 	uint32_t placements_crc32;       /* zlib's CRC-32 over the lines `step,pod,node,gpus\n` */
 	double wall_s, cpu_s;
 	struct rp_curve curve;
+	struct rp_stranded end; /* where options.why is set */
 };
 
 /* Replays the order on a fresh cluster. ERR_INVALID: the nodes have no GPU. ERR_NOMEM, ERR_INTERNAL.

@@ -439,6 +439,8 @@ int rp_sim(const struct rp_trace *t, const uint32_t *ranks, const struct rp_time
 		rc = find_possible(s, err);
 	if (rc == 0)
 		rc = play(s, err);
+	if (rc == 0 && opt->run.why)
+		rc = rp_stranded_find(t, s->stage.cluster, s->stage.placer, &s->r.end, err);
 	if (rc == 0 && opt->run.check)
 		rc = st_cluster_check(s->stage.cluster, ST_NONE, err);
 	if (rc == 0) {

@@ -53,6 +53,7 @@ struct rp_sim_result {
 	int64_t frag_centi; /* mean of F, likewise */
 	int64_t begin_ms, end_ms;
 	uint32_t placements_crc32; /* over the decisions' lines, warm-up included */
+	struct rp_stranded end;    /* where options.run.why is set */
 	struct rp_sim_point points[RP_SIM_POINTS];
 	double wall_s, cpu_s;
 };

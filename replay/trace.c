@@ -349,3 +349,21 @@ int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, vo
 	text_fini(&text);
 	return rc;
 }
+
+int rp_trace_load_cluster(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+			  struct err *err)
+{
+	struct rp_text text = {0};
+	int rc = rp_trace_open(t, err);
+
+	if (rc == 0)
+		rc = read_text(path, &text, err);
+	if (rc == 0 && !looks_like_json(text.data, text.len))
+		rc = err_set(err, ERR_INVALID, "%s: not a cluster in JSON", path);
+	if (rc == 0) {
+		t->json[0] = text;
+		return rp_kubectl_load(t, true, note, ctx, err);
+	}
+	text_fini(&text);
+	return rc;
+}

@@ -88,6 +88,10 @@ int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_p
 int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
 		       struct err *err);
 
+/* A cluster in JSON, which need not have pending pods. Errors as above. */
+int rp_trace_load_cluster(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
+			  struct err *err);
+
 /* Makes a cluster as it is before the first arrival. ranks: by node index, NULL = by name. */
 int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_cluster **ret,
 		     struct err *err);

@@ -32,6 +32,28 @@ static int put_node(struct st_cluster *c, const struct rp_trace *t, uint32_t i,
 	return rc == 0 && n->removed ? st_cluster_node_remove(c, spec.name, err) : rc;
 }
 
+/* The cluster of the file, and what was changed about its nodes. */
+static int live_cluster(const struct rp_trace *t, struct st_cluster **ret, struct err *err)
+{
+	struct st_cluster *c = NULL;
+	int rc = rp_kubectl_cluster(t, &c, err);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; rc == 0 && i < t->node_count; i++) {
+		if (i >= st_cluster_node_count(c))
+			rc = put_node(c, t, i, NULL, err);
+		else if (t->nodes[i].removed)
+			rc = st_cluster_node_remove(c, strpool_str(t->node_names, i), err);
+	}
+	if (rc < 0) {
+		st_cluster_free(c);
+		return rc;
+	}
+	*ret = c;
+	return 0;
+}
+
 int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_cluster **ret,
 		     struct err *err)
 {
@@ -41,7 +63,7 @@ int rp_trace_cluster(const struct rp_trace *t, const uint32_t *ranks, struct st_
 	int rc = 0;
 
 	if (rp_trace_is_json(t))
-		return rp_kubectl_cluster(t, ret, err);
+		return live_cluster(t, ret, err);
 	cfg.clients_max = RP_GPU_UNITS;
 	c = st_cluster_new(&cfg);
 	if (c == NULL)

@@ -104,6 +104,7 @@ stage "tests (asan, ubsan)" "${gcc[@]}" test VARIANT=asan
 stage "corpus replay (asan, ubsan)" "${gcc[@]}" corpus VARIANT=asan
 stage "leak canary (asan)" "${gcc[@]}" canary-leak
 stage "stress and race canary (tsan)" "${gcc[@]}" tsan
+stage "images, in chroots" env BUILD="$out" test/images.sh
 
 summary="$total_passed passed, $total_failed failed"
 [ "$total_skipped" -eq 0 ] || summary+=", $total_skipped skipped"

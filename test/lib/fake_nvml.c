@@ -43,6 +43,47 @@ static void read_script(void)
 		fclose(f);
 }
 
+/* A word at the end of a line, or none with that key any more. */
+void set_word(size_t at, const char *key, const char *text)
+{
+	struct line *l = &lines[at];
+	static char words[LINES_MAX][160];
+	size_t len = strlen(key), n = 1;
+
+	for (size_t i = 1; i < l->count; i++)
+		if (strncmp(l->words[i], key, len) != 0 || l->words[i][len] != '=')
+			l->words[n++] = l->words[i];
+	l->count = n;
+	if (text == NULL || n == WORDS_MAX)
+		return;
+	snprintf(words[at], sizeof(words[0]), "%s=%s", key, text);
+	l->words[l->count++] = words[at];
+}
+
+/* The line's number; lines keep theirs for as long as the script is not written anew. */
+size_t add_line(const char *text)
+{
+	struct line *l = &lines[line_count];
+	char *rest = l->text, *word;
+
+	snprintf(l->text, sizeof(l->text), "%s", text);
+	l->count = 0;
+	while ((word = strsep(&rest, " ")) != NULL && l->count < WORDS_MAX)
+		l->words[l->count++] = word;
+	return line_count++;
+}
+
+void write_script(void)
+{
+	FILE *f = fopen(getenv(FAKE_NVML_ENV), "w");
+
+	for (size_t i = 0; f != NULL && i < line_count; i++)
+		for (size_t k = 0; k < lines[i].count; k++)
+			fprintf(f, "%s%c", lines[i].words[k], k + 1 < lines[i].count ? ' ' : '\n');
+	if (f != NULL)
+		fclose(f);
+}
+
 const char *value(const struct line *l, const char *key)
 {
 	size_t len = strlen(key);

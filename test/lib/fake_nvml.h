@@ -14,9 +14,13 @@
  *   profile gpu=0 which=2 id=9 name=MIG_3g.40gb slices=3 max=2 mem=40320 size=4 starts=0,4
  *   profiles_need_mig                           with MIG off, the driver tells starts only
  *   instance gpu=0 profile=9 id=1 start=4 size=4 uuid=MIG-a
+ *   busy gpu=0 start=4                         a process is on the instance there
  *   xid gpu=0 code=79                           each is reported once a process; gpu=-1: no GPU named
  *   fail call=nvmlDeviceGetUUID code=15 gpu=0   gpu left out: for all
  *   slow call=nvmlDeviceGetName ms=50
+ *
+ * Instances that are made and removed, and MIG modes that are set, are written into the script (removed
+ * ones become "gone" lines; ids are given again). reset=yes on a gpu: its mode wants a reset.
  *
  * Every memory limit that is set is added to <script>.log as "set UUID CGROUP SOFT HARD" in bytes, -
  * for no limit; they are read back from there, also by another process. A cgroup must exist as a

@@ -7,7 +7,7 @@
 
 #include "enforcer/nvml_abi.h"
 
-#define LINES_MAX 256
+#define LINES_MAX 1024
 #define WORDS_MAX 24
 #define GPUS_MAX 32
 
@@ -17,6 +17,11 @@ struct line {
 	size_t count;
 };
 extern struct line lines[LINES_MAX]; /* of the script, as read by the last enter() */
+
+/* Changes of the script, in memory until write_script(). text NULL: the word goes. */
+void set_word(size_t line, const char *key, const char *text);
+size_t add_line(const char *text);
+void write_script(void);
 
 /* Handles are addresses in these. */
 extern char device_handles[GPUS_MAX];

@@ -176,6 +176,7 @@ int nvmlGpuInstanceGetComputeInstanceProfileInfo(struct nv_gi *gi, unsigned whic
 	if (code == NV_OK) {
 		memset(ret, 0, sizeof(*ret));
 		ret->id = which + 100;
+		ret->slices = which + 1;
 		code = which < 4 && engine == 0 ? NV_OK : NV_NOT_SUPPORTED;
 	}
 	return leave(code);

@@ -1,0 +1,453 @@
+#include "enforcer/mig.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "enforcer/mig_internal.h"
+
+#define FILE_MAX ((size_t)1 << 20)
+
+int en_mig_way_parse(const char *s)
+{
+	static const char *const names[] = {"static", "dynamic", "switch"};
+
+	for (int i = 0; i < 3; i++)
+		if (strcmp(s, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+/* ---- the file ---- */
+
+void mig_save(struct en_mig *m)
+{
+	struct buf b = BUF_INIT;
+	struct err err = ERR_INIT;
+	char quoted[ERR_MSG_CAP];
+
+	if (m->path == NULL)
+		return;
+	buf_puts(&b, "");
+	for (size_t i = 0; i < m->own_count; i++) {
+		const struct mig_own *o = &m->own[i];
+
+		buf_printf(&b, "instance %s %u %u %u %u %s\n", o->gpu, o->at.id, o->at.profile_id,
+			   o->at.at.start, o->at.at.size, o->at.uuid);
+	}
+	for (size_t i = 0; i < m->mode_count; i++)
+		buf_printf(&b, "mode %s\n", m->modes[i].gpu);
+	if (!buf_ok(&b) || file_replace(m->path, b.len > 0 ? b.data : "", b.len, &err) != 0)
+		log_event(m->o.log, LOG_LEVEL_WARN, "mig-not-remembered", "reason=%s",
+			  log_quote(err.msg, quoted, sizeof(quoted)));
+	buf_fini(&b);
+}
+
+static void load_line(struct en_mig *m, const char *line)
+{
+	struct mig_own o = {0};
+	struct mig_mode mode = {0};
+
+	if (m->own_count < MIG_OWN_MAX &&
+	    sscanf(line, "instance %96s %u %u %u %u %96s", o.gpu, &o.at.id, &o.at.profile_id,
+		   &o.at.at.start, &o.at.at.size, o.at.uuid) == 6)
+		m->own[m->own_count++] = o;
+	else if (m->mode_count < ST_GPUS_MAX && sscanf(line, "mode %96s", mode.gpu) == 1)
+		m->modes[m->mode_count++] = mode;
+}
+
+/* What is not so any more is found out by the first sweep. */
+static void load(struct en_mig *m)
+{
+	char *text = NULL, *at, *line;
+	size_t len;
+
+	if (m->path == NULL || file_read(m->path, FILE_MAX, &text, &len, NULL) != 0)
+		return;
+	at = text;
+	while ((line = strsep(&at, "\n")) != NULL)
+		load_line(m, line);
+	free(text);
+}
+
+/* ---- life ---- */
+
+int en_mig_new(const struct en_mig_options *o, struct en_mig **ret, struct err *err)
+{
+	struct en_mig *m = calloc(1, sizeof(*m));
+
+	if (m == NULL)
+		return err_set(err, ERR_NOMEM, "MIG: no memory");
+	m->o = *o;
+	pthread_mutex_init(&m->lock, NULL);
+	m->library = o->library != NULL ? strdup(o->library) : NULL;
+	m->path = o->path != NULL ? strdup(o->path) : NULL;
+	if ((o->library != NULL && m->library == NULL) || (o->path != NULL && m->path == NULL)) {
+		en_mig_free(m);
+		return err_set(err, ERR_NOMEM, "MIG: no memory");
+	}
+	load(m);
+	*ret = m;
+	return 0;
+}
+
+void en_mig_free(struct en_mig *m)
+{
+	if (m == NULL)
+		return;
+	en_nvml_close(m->nvml);
+	free(m->library);
+	free(m->path);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+/* ---- the driver ---- */
+
+int mig_device(struct en_mig *m, const char *uuid, struct en_nvml_device **ret, struct err *err)
+{
+	int r = 0;
+
+	if (m->nvml != NULL && en_nvml_lost(m->nvml)) {
+		en_nvml_close(m->nvml);
+		m->nvml = NULL;
+	}
+	if (m->nvml == NULL)
+		r = en_nvml_open(m->library, &m->nvml, err);
+	return r == 0 ? en_nvml_device_by_uuid(m->nvml, uuid, ret, err) : r;
+}
+
+/* ---- what is ours ---- */
+
+struct mig_own *mig_find(struct en_mig *m, const char *gpu, unsigned profile_id, unsigned start)
+{
+	for (size_t i = 0; i < m->own_count; i++) {
+		struct mig_own *o = &m->own[i];
+
+		if (strcmp(o->gpu, gpu) == 0 && o->at.profile_id == profile_id &&
+		    o->at.at.start == start)
+			return o;
+	}
+	return NULL;
+}
+
+static void forget(struct en_mig *m, struct mig_own *o)
+{
+	*o = m->own[--m->own_count];
+}
+
+static bool idle(const struct en_mig *m, const struct mig_own *o, int64_t now_ms)
+{
+	if (o->pending && now_ms - o->since_ms < EN_MIG_PENDING_MS)
+		return false;
+	return m->o.held == NULL || !m->o.held(m->o.ctx, o->gpu, (int)o->at.at.start);
+}
+
+/* 0, or why it is still there. It is forgotten where it was not there any more. */
+static int remove_one(struct en_mig *m, struct mig_own *o, struct err *err)
+{
+	struct en_nvml_device *d;
+	int r = mig_device(m, o->gpu, &d, err);
+
+	if (r == 0)
+		r = en_nvml_instance_remove(m->nvml, d, &o->at, err);
+	if (r != 0 && r != ERR_NOT_FOUND) {
+		m->stats.failed++;
+		return r < 0 ? r : err_set(err, ERR_IO, "the driver removes no MIG instances");
+	}
+	log_event(m->o.log, LOG_LEVEL_INFO, "mig-removed", "gpu=%s profile=%u start=%u", o->gpu,
+		  o->at.profile_id, o->at.at.start);
+	m->stats.removed += r == 0;
+	forget(m, o);
+	mig_save(m);
+	return 0;
+}
+
+/* ---- making ---- */
+
+static const struct en_probe_gpu *gpu_find(const struct en_probe *p, const char *uuid)
+{
+	for (size_t i = 0; i < p->gpu_count; i++)
+		if (strcmp(p->gpus[i].uuid, uuid) == 0)
+			return &p->gpus[i];
+	return NULL;
+}
+
+/* One instance that a container is to have. */
+struct want {
+	const struct en_probe_gpu *gpu;
+	const struct st_mig_profile *profile;
+	unsigned start;
+};
+
+static int want_of(const struct en_probe *probe, const struct en_holding *h, int i,
+		   struct want *ret, struct err *err)
+{
+	const struct st_mig_geometry *g;
+	int p = -1;
+
+	ret->gpu = gpu_find(probe, h->gpus[i]);
+	if (ret->gpu == NULL)
+		return err_set(err, ERR_NOT_FOUND, "%s is not there", h->gpus[i]);
+	g = ret->gpu->has_geometry ? &ret->gpu->geometry
+				   : st_mig_table_find(ret->gpu->product, ret->gpu->mem_mib);
+	p = g != NULL ? st_mig_profile_find(g, h->grant.profile) : -1;
+	if (p < 0 || g->profiles[p].id < 0)
+		return err_set(err, ERR_NOT_FOUND, "%s has no MIG profile %s", h->gpus[i],
+			       h->grant.profile);
+	ret->profile = &g->profiles[p];
+	ret->start = h->grant.start[i];
+	return 0;
+}
+
+static bool overlap(unsigned a, unsigned a_size, unsigned b, unsigned b_size)
+{
+	return a < b + b_size && b < a + a_size;
+}
+
+/* Idle ones of ours that are in the way go; what stays is said. */
+static int clear_way(struct en_mig *m, const struct want *w, int64_t now_ms, struct err *err)
+{
+	for (size_t i = 0; i < m->own_count;) {
+		struct mig_own *o = &m->own[i];
+		size_t before = m->own_count;
+		int r;
+
+		if (strcmp(o->gpu, w->gpu->uuid) != 0 ||
+		    !overlap(o->at.at.start, o->at.at.size, w->start, w->profile->units)) {
+			i++;
+			continue;
+		}
+		if (!idle(m, o, now_ms))
+			return err_set(err, ERR_CONFLICT,
+				       "%s: a MIG instance in use at %u is in the way of %s at %u",
+				       o->gpu, o->at.at.start, w->profile->name, w->start);
+		r = remove_one(m, o, err);
+		if (r != 0)
+			return err_prefix(err, r, "%s: the idle MIG instance at %u is in the way",
+					  w->gpu->uuid, o->at.at.start);
+		i = m->own_count < before ? i : i + 1;
+	}
+	return 0;
+}
+
+/* An instance as wanted that others made. */
+static bool foreign_there(struct en_mig *m, struct en_nvml_device *d, const struct want *w)
+{
+	struct en_nvml_instance list[EN_INSTANCES_MAX];
+	size_t count = 0;
+
+	if (en_nvml_instances(m->nvml, d, (unsigned)w->profile->id, list, EN_INSTANCES_MAX, &count,
+			      NULL) != 0)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (list[i].at.start == w->start)
+			return true;
+	return false;
+}
+
+static int make_new(struct en_mig *m, struct en_nvml_device *d, const struct want *w,
+		    int64_t now_ms, struct err *err)
+{
+	const struct en_nvml_placement at = {w->start, w->profile->units};
+	struct mig_own *o = &m->own[m->own_count];
+	struct en_nvml_instance made = {0};
+	int r;
+
+	if (m->own_count == MIG_OWN_MAX)
+		return err_set(err, ERR_TOO_LARGE, "more than %d MIG instances", MIG_OWN_MAX);
+	r = en_nvml_instance_make(m->nvml, d, (unsigned)w->profile->id, at, &made, err);
+	if (r != 0) {
+		m->stats.failed++;
+		return r < 0 ? r
+			     : err_set(err, ERR_CONFLICT, "the driver makes no MIG instances here");
+	}
+	memset(o, 0, sizeof(*o));
+	snprintf(o->gpu, sizeof(o->gpu), "%s", w->gpu->uuid);
+	o->at = made;
+	o->pending = true;
+	o->since_ms = now_ms;
+	m->own_count++;
+	m->stats.made++;
+	mig_save(m);
+	log_event(m->o.log, LOG_LEVEL_INFO, "mig-made", "gpu=%s profile=%s start=%u uuid=%s",
+		  o->gpu, w->profile->name, w->start, made.uuid);
+	return 0;
+}
+
+/* Is the one that we know still there, the same one? Ids are given again, and others may remove it. */
+static bool still_there(struct en_mig *m, struct en_nvml_device *d, const struct mig_own *o)
+{
+	struct en_nvml_instance list[EN_INSTANCES_MAX];
+	size_t count = 0;
+
+	if (en_nvml_instances(m->nvml, d, o->at.profile_id, list, EN_INSTANCES_MAX, &count, NULL) !=
+	    0)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (list[i].id == o->at.id && list[i].at.start == o->at.at.start &&
+		    strcmp(list[i].uuid, o->at.uuid) == 0)
+			return true;
+	return false;
+}
+
+static int make_one(struct en_mig *m, const struct want *w, int64_t now_ms, bool *ret_new,
+		    struct err *err)
+{
+	struct en_nvml_device *d;
+	struct mig_own *o;
+	int r = mig_device(m, w->gpu->uuid, &d, err);
+
+	*ret_new = false;
+	if (r == 0)
+		r = mig_switch_on(m, w->gpu, d, err);
+	if (r != 0)
+		return r;
+	o = mig_find(m, w->gpu->uuid, (unsigned)w->profile->id, w->start);
+	if (o != NULL && still_there(m, d, o)) {
+		o->pending = true;
+		o->since_ms = now_ms;
+		m->stats.reused++;
+		return 0;
+	}
+	if (o != NULL)
+		forget(m, o);
+	if (foreign_there(m, d, w))
+		return err_set(err, ERR_CONFLICT,
+			       "%s: %s at %u is there, and Tessera did not make it", w->gpu->uuid,
+			       w->profile->name, w->start);
+	r = clear_way(m, w, now_ms, err);
+	if (r == 0)
+		r = make_new(m, d, w, now_ms, err);
+	*ret_new = r == 0;
+	return r < 0 ? err_prefix(err, r, "MIG instance %s at %u of %s", w->profile->name, w->start,
+				  w->gpu->uuid)
+		     : r;
+}
+
+int en_mig_make(struct en_mig *m, const struct en_probe *probe, const struct en_holding *h,
+		int64_t now_ms, struct err *err)
+{
+	struct want wants[ST_GPUS_MAX];
+	bool made[ST_GPUS_MAX] = {false};
+	int r = 0;
+
+	if (m->o.way == EN_MIG_STATIC)
+		return 0;
+	for (int i = 0; r == 0 && i < h->grant.count; i++)
+		r = want_of(probe, h, i, &wants[i], err);
+	if (r != 0)
+		return r;
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; r == 0 && i < h->grant.count; i++)
+		r = make_one(m, &wants[i], now_ms, &made[i], err);
+	for (int i = 0; r != 0 && i < h->grant.count; i++) {
+		struct mig_own *o =
+			made[i] ? mig_find(m, wants[i].gpu->uuid, (unsigned)wants[i].profile->id,
+					   wants[i].start)
+				: NULL;
+
+		if (o != NULL)
+			(void)remove_one(m, o, NULL); /* else the sweep does it */
+	}
+	pthread_mutex_unlock(&m->lock);
+	return r;
+}
+
+void en_mig_drop(struct en_mig *m, const struct en_holding *h, int64_t now_ms)
+{
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < h->grant.count; i++)
+		for (size_t k = 0; k < m->own_count; k++) {
+			struct mig_own *o = &m->own[k];
+
+			if (strcmp(o->gpu, h->gpus[i]) != 0 || o->at.at.start != h->grant.start[i])
+				continue;
+			o->pending = false;
+			o->since_ms = now_ms;
+		}
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- looking after ---- */
+
+unsigned en_mig_sweep(struct en_mig *m, const struct en_probe *probe, int64_t now_ms)
+{
+	unsigned changed = 0;
+
+	if (m->o.way == EN_MIG_STATIC || !probe->driver_ok)
+		return 0;
+	pthread_mutex_lock(&m->lock);
+	for (size_t i = 0; i < m->own_count;) {
+		struct mig_own *o = &m->own[i];
+		size_t before = m->own_count;
+
+		if (o->since_ms == 0)
+			o->since_ms = now_ms; /* of an earlier agent: lingers from now on */
+		if (!idle(m, o, now_ms))
+			o->since_ms = o->pending ? o->since_ms : now_ms;
+		else if (now_ms - o->since_ms >= m->o.linger_ms)
+			(void)remove_one(m, o, NULL);
+		changed += m->own_count < before;
+		i = m->own_count < before ? i : i + 1;
+	}
+	changed += mig_switch_back(m, probe, now_ms);
+	pthread_mutex_unlock(&m->lock);
+	return changed;
+}
+
+static void mark_own(const struct mig_own *o, struct en_probe_gpu *g)
+{
+	const struct st_mig_geometry *geometry =
+		g->has_geometry ? &g->geometry : st_mig_table_find(g->product, g->mem_mib);
+
+	for (size_t i = 0; i < g->instance_count; i++)
+		if (strcmp(g->instances[i].uuid, o->at.uuid) == 0) {
+			g->instances[i].ours = true;
+			return;
+		}
+	/* Made after the driver was looked at. */
+	for (int p = 0; geometry != NULL && p < geometry->profile_count; p++) {
+		struct en_mig_instance *to = &g->instances[g->instance_count];
+
+		if (geometry->profiles[p].id != (int32_t)o->at.profile_id ||
+		    g->instance_count == EN_INSTANCES_MAX)
+			continue;
+		*to = (struct en_mig_instance){.start = (uint8_t)o->at.at.start, .ours = true};
+		memcpy(to->profile, geometry->profiles[p].name, sizeof(to->profile));
+		memcpy(to->uuid, o->at.uuid, sizeof(to->uuid));
+		g->instance_count++;
+		g->mig_enabled = true;
+		return;
+	}
+}
+
+void en_mig_mark(struct en_mig *m, struct en_probe *probe)
+{
+	pthread_mutex_lock(&m->lock);
+	for (size_t i = 0; i < probe->gpu_count; i++) {
+		struct en_probe_gpu *g = &probe->gpus[i];
+
+		g->mig_static = m->o.way == EN_MIG_STATIC && g->mig_enabled;
+		g->mig_switchable = mig_may_switch(m, g);
+		for (size_t k = 0; k < m->own_count; k++)
+			if (strcmp(m->own[k].gpu, g->uuid) == 0)
+				mark_own(&m->own[k], g);
+		/* Held by a container that an earlier agent made it for. */
+		for (size_t k = 0; k < g->instance_count; k++)
+			g->instances[k].ours |= m->o.held != NULL &&
+						m->o.held(m->o.ctx, g->uuid, g->instances[k].start);
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+void en_mig_get_stats(struct en_mig *m, struct en_mig_stats *ret)
+{
+	pthread_mutex_lock(&m->lock);
+	*ret = m->stats;
+	ret->ours = m->own_count;
+	pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,243 @@
+/* `tessera-replay run --mig-workload`: mixes of profiles, and the comparison of policies. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "replay/command.h"
+#include "replay/mig.h"
+
+#define SIZES 5
+#define STAYS_WARM 5
+
+/* ---- mixes ---- */
+
+/* Weights of the plain profiles from the smallest to the largest: of five, as 7-slice GPUs have (1g, 2g,
+ * 3g, 4g, 7g), or of three (1g, 2g, 4g). Instances with more memory than their slices have none. */
+static const struct {
+	const char *name;
+	int64_t of_five[SIZES], of_three[3];
+} named[] = {
+	{"uniform", {1, 1, 1, 1, 1}, {1, 1, 1}}, {"small", {10, 5, 3, 1, 1}, {10, 4, 1}},
+	{"large", {1, 2, 4, 5, 8}, {1, 3, 6}},   {"bimodal", {9, 1, 1, 1, 8}, {5, 1, 4}},
+	{"middle", {2, 7, 7, 3, 1}, {2, 7, 1}},  {"ends", {6, 0, 0, 4, 0}, {6, 0, 4}},
+	{"thirds", {6, 0, 4, 0, 0}, {6, 4, 0}},
+};
+
+/* Plain profiles, the smallest first; of those with equal compute slices the one with least memory. */
+static int plain_profiles(const struct st_mig_geometry *g, int out[ST_MIG_PROFILES_MAX])
+{
+	int n = 0;
+
+	for (int slices = 1; slices <= g->compute_total; slices++) {
+		int best = -1;
+
+		for (int p = 0; p < g->profile_count; p++)
+			if (g->profiles[p].attrs == 0 && g->profiles[p].start_count > 0 &&
+			    g->profiles[p].compute_slices == slices &&
+			    (best < 0 || st_mig_smaller(g, p, best)))
+				best = p;
+		if (best >= 0)
+			out[n++] = best;
+	}
+	return n;
+}
+
+static int parse_pairs(const struct st_mig_geometry *g, const char *text, struct rp_mig_mix *ret,
+		       struct err *err)
+{
+	for (const char *s = text;;) {
+		size_t len = strcspn(s, ","), name = strcspn(s, "=");
+		char profile[ST_MIG_NAME_CAP] = "", number[20] = "";
+		int64_t weight = 0;
+		int p = -1;
+
+		if (name < len && name < sizeof(profile) && len - name - 1 < sizeof(number)) {
+			memcpy(profile, s, name);
+			memcpy(number, s + name + 1, len - name - 1);
+			p = st_mig_profile_find(g, profile);
+		}
+		if (p < 0 || g->profiles[p].start_count == 0 ||
+		    integer_parse(number, 1, 100000, &weight, NULL) < 0)
+			return err_set(err, ERR_INVALID,
+				       "--mig-workload: \"%.*s\" is neither a mix nor "
+				       "PROFILE=WEIGHT of %s",
+				       len < 64 ? (int)len : 64, s, g->model);
+		ret->weight[p] += weight;
+		ret->total += weight;
+		if (s[len] == '\0')
+			return 0;
+		s += len + 1;
+	}
+}
+
+int rp_mig_mix_parse(const struct st_mig_geometry *g, const char *text, struct rp_mig_mix *ret,
+		     struct err *err)
+{
+	struct rp_mig_mix mix = {0};
+	int plain[ST_MIG_PROFILES_MAX], n = plain_profiles(g, plain), rc = 0;
+	size_t i = 0;
+
+	while (i < sizeof(named) / sizeof(named[0]) && strcmp(named[i].name, text) != 0)
+		i++;
+	snprintf(mix.name, sizeof(mix.name), "%s", text);
+	if (i == sizeof(named) / sizeof(named[0])) {
+		rc = parse_pairs(g, text, &mix, err);
+	} else if (n != SIZES && n != 3) {
+		rc = err_set(err, ERR_INVALID, "--mig-workload: \"%s\" needs PROFILE=WEIGHT for %s",
+			     text, g->model);
+	} else {
+		for (int k = 0; k < n; k++) {
+			mix.weight[plain[k]] =
+				n == SIZES ? named[i].of_five[k] : named[i].of_three[k];
+			mix.total += mix.weight[plain[k]];
+		}
+	}
+	if (rc == 0)
+		*ret = mix;
+	return rc;
+}
+
+/* ---- the comparison ---- */
+
+struct spread {
+	double mean, deviation;
+};
+
+static struct spread spread_of(const double *v, size_t n)
+{
+	struct spread s = {0, 0};
+
+	for (size_t i = 0; i < n; i++)
+		s.mean += v[i] / (double)n;
+	for (size_t i = 0; i < n; i++)
+		s.deviation += (v[i] - s.mean) * (v[i] - s.mean);
+	s.deviation = n > 1 ? sqrt(s.deviation / (double)(n - 1)) : 0;
+	return s;
+}
+
+static double percent_more(double a, double b)
+{
+	return b > 0 ? (a / b - 1) * 100 : 0;
+}
+
+static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r,
+		      const struct rp_mig_result *base, const char *policy)
+{
+	double v[5][RP_SEEDS_MAX];
+	struct spread s[5];
+
+	for (size_t i = 0; i < a->seed_count; i++) {
+		v[0][i] = 100.0 * (double)r[i].placed / (double)r[i].arrivals;
+		v[1][i] = r[i].stranded;
+		v[2][i] = percent_more((double)r[i].placed, (double)base[i].placed);
+		v[3][i] = percent_more((double)r[i].units_placed, (double)base[i].units_placed);
+		v[4][i] = percent_more(r[i].stranded, base[i].stranded);
+	}
+	for (int k = 0; k < 5; k++)
+		s[k] = spread_of(v[k], a->seed_count);
+	if (a->json)
+		printf("{\"policy\":\"%s\",\"placed_percent\":%.3f,\"stranded_units\":%.4f,"
+		       "\"placed_more_percent\":[%.3f,%.3f],\"units_more_percent\":[%.3f,%.3f],"
+		       "\"stranded_more_percent\":[%.3f,%.3f]}",
+		       policy, s[0].mean, s[1].mean, s[2].mean, s[2].deviation, s[3].mean,
+		       s[3].deviation, s[4].mean, s[4].deviation);
+	else
+		printf("%-12s %7.2f %9.3f   %+6.2f +-%5.2f   %+6.2f +-%5.2f   %+7.2f +-%5.2f\n",
+		       policy, s[0].mean, s[1].mean, s[2].mean, s[2].deviation, s[3].mean,
+		       s[3].deviation, s[4].mean, s[4].deviation);
+}
+
+static int run_all(const struct rp_mig_args *a, struct rp_mig_options *o,
+		   struct rp_mig_result *results, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t k = 0; rc == 0 && k < a->policy_count; k++)
+		for (size_t i = 0; rc == 0 && i < a->seed_count; i++) {
+			o->policy = a->policies[k];
+			o->seed = a->seeds[i];
+			rc = rp_mig_run(o, &results[k * a->seed_count + i], err);
+		}
+	return rc;
+}
+
+static void print_all(const struct rp_mig_args *a, const struct rp_mig_options *o,
+		      const struct rp_mig_result *results)
+{
+	if (a->json)
+		printf("[");
+	else
+		printf("%u nodes with %u GPUs each (%s), %s, load %" PRId64 ".%03" PRId64
+		       ", %zu seeds; more than %s, mean and deviation\n\n"
+		       "policy       placed %%  stranded    placed %%          units %%           "
+		       "stranded %%\n",
+		       o->nodes, o->gpus_per_node, o->geometry->model, o->mix->name,
+		       o->load_permille / 1000, o->load_permille % 1000, a->seed_count,
+		       a->policies[0]->name);
+	for (size_t k = 0; k < a->policy_count; k++) {
+		if (a->json && k > 0)
+			printf(",");
+		print_row(a, &results[k * a->seed_count], results, a->policies[k]->name);
+	}
+	if (a->json)
+		printf("]\n");
+}
+
+static int options_fill(const struct rp_mig_args *a, struct rp_mig_options *o,
+			struct rp_mig_mix *mix, struct err *err)
+{
+	int32_t mem = 0;
+	int rc;
+
+	o->product = a->product != NULL ? a->product : "NVIDIA A100-SXM4-40GB";
+	o->geometry = st_mig_table_find(o->product, 0);
+	if (o->geometry == NULL)
+		return err_set(err, ERR_INVALID,
+			       "--mig-product: no MIG geometry is known of \"%s\"", o->product);
+	rc = rp_mig_mix_parse(o->geometry, a->workload, mix, err);
+	if (rc < 0)
+		return rc;
+	for (int p = 0; p < o->geometry->profile_count; p++)
+		if (o->geometry->profiles[p].mem_mib > mem)
+			mem = o->geometry->profiles[p].mem_mib;
+	if (a->gpus % a->gpus_per_node != 0)
+		return err_set(err, ERR_INVALID,
+			       "--mig-gpus: \"%" PRId64 "\" is no multiple of the %" PRId64
+			       " of a node",
+			       a->gpus, a->gpus_per_node);
+	o->mix = mix;
+	o->mem_mib = mem > 0 ? mem : 1024;
+	o->nodes = (uint32_t)(a->gpus / a->gpus_per_node);
+	o->gpus_per_node = (uint32_t)a->gpus_per_node;
+	o->load_permille = a->load_nano / 1000000;
+	o->warm = STAYS_WARM;
+	o->length = (uint32_t)a->length;
+	o->online = a->online;
+	return 0;
+}
+
+int rp_mig_command(const struct rp_mig_args *a)
+{
+	struct rp_mig_options o = {0};
+	struct rp_mig_mix mix;
+	struct rp_mig_result *results;
+	struct err err = ERR_INIT;
+	int rc = options_fill(a, &o, &mix, &err);
+
+	if (rc < 0)
+		return rp_command_failed(rc, &err);
+	results = calloc(a->policy_count * a->seed_count, sizeof(*results));
+	if (results == NULL)
+		rc = err_set(&err, ERR_NOMEM, "out of memory");
+	else
+		rc = run_all(a, &o, results, &err);
+	if (rc == 0) {
+		print_all(a, &o, results);
+		if (fflush(stdout) != 0 || ferror(stdout))
+			rc = err_set(&err, ERR_IO, "cannot write to standard output");
+	}
+	free(results);
+	return rc == 0 ? RP_EXIT_OK : rp_command_failed(rc, &err);
+}

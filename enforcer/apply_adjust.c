@@ -278,7 +278,7 @@ static bool shows(const char *source, const char *place)
 }
 
 /* Mounts of the user's that would give more than the allocation: other GPUs, or the sockets of another
- * container's MPS namespace. One in the place of ours gives way to it. */
+ * container's MPS namespace; whatever fail_open says. One in the place of ours gives way to it. */
 static int check_mounts(const struct maker *x)
 {
 	const struct en_plan *p = x->plan;

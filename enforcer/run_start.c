@@ -1,6 +1,7 @@
 /* The agent's parts, brought up in the order in which they need each other. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,10 @@
 #include "enforcer/run_internal.h"
 
 #define HOOK_MAX ((size_t)32 << 20)
+#define LOCK_WAIT_MS 2000
 
-/* Two agents would both be called by the runtime. */
+/* Two agents would both be called by the runtime. The lock of one that was killed may be held for a moment by
+ * a child of its that has not become another program yet. */
 static int take_lock(struct agent *a, struct err *err)
 {
 	char path[EN_PATH_CAP];
@@ -24,10 +27,11 @@ static int take_lock(struct agent *a, struct err *err)
 	a->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (a->lock_fd < 0)
 		return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-	if (flock(a->lock_fd, LOCK_EX | LOCK_NB) != 0)
-		return err_set(err, ERR_CONFLICT, "%s is held: an agent runs on this node already",
-			       path);
-	return 0;
+	for (int64_t end = run_now_ms() + LOCK_WAIT_MS; run_now_ms() < end; poll(NULL, 0, 10)) {
+		if (flock(a->lock_fd, LOCK_EX | LOCK_NB) == 0)
+			return 0;
+	}
+	return err_set(err, ERR_CONFLICT, "%s is held: an agent runs on this node already", path);
 }
 
 static int start_limits(struct agent *a, struct err *err)

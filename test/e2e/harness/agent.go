@@ -152,7 +152,7 @@ func AgentBinary() string { return filepath.Join(BuildDir(), "tessera-enforcer")
 func (r *Runtime) StartAgent(hw *Hardware, node string, args ...string) (*Agent, error) {
 	fakes := filepath.Join(BuildDir(), "release")
 	argv := append([]string{AgentBinary(), "run", "--node=" + node, "--nri-socket=/run/nri/nri.sock",
-		"--hook-path=" + filepath.Join(BuildDir(), "tessera-hook"),
+		"--hook-path=/run/tessera-bin/tessera-hook", "--hook-source=" + filepath.Join(BuildDir(), "tessera-hook"),
 		"--nvml=" + filepath.Join(fakes, "libnvidia-ml.so.1"),
 		"--mps-control=" + filepath.Join(fakes, "nvidia-cuda-mps-control"),
 		"--mps-log-dir=" + r.file("mps-log"), "--state-dir=" + r.file("state"), "--listen=",
@@ -187,7 +187,9 @@ func (a *Agent) Log() string {
 
 // WaitLog waits until it has written that since it was started.
 func (a *Agent) WaitLog(timeout time.Duration, words ...string) error {
-	return Poll(timeout, 5*time.Millisecond, func() error {
+	var ended error
+	err := Poll(timeout, 5*time.Millisecond, func() error {
+		exited := a.Exited()
 		for _, line := range strings.Split(a.Log(), "\n") {
 			found := true
 			for _, w := range words {
@@ -197,11 +199,13 @@ func (a *Agent) WaitLog(timeout time.Duration, words ...string) error {
 				return nil
 			}
 		}
-		if a.Exited() {
-			return fmt.Errorf("the agent has ended:\n%s", a.LogTail(20))
+		if exited {
+			ended = fmt.Errorf("the agent has ended:\n%s", a.LogTail(20))
+			return nil
 		}
 		return fmt.Errorf("no %q in:\n%s", words, a.LogTail(20))
 	})
+	return errors.Join(err, ended)
 }
 
 // Namespaces are the containers' namespaces of MPS, by name, with their compute shares in percent ("25.00").

@@ -244,6 +244,9 @@ func (c *Created) Remove() error {
 func (s *Sandbox) Remove() error {
 	id := map[string]any{"pod_sandbox_id": s.ID}
 	err := s.rt.Call("StopPodSandbox", id, nil)
+	for i := 0; i < 2 && err != nil && strings.Contains(err.Error(), "DeadlineExceeded"); i++ {
+		err = s.rt.Call("StopPodSandbox", id, nil) // a busy machine; a kubelet tries again, too
+	}
 	for err == nil && len(s.made) > 0 {
 		err = s.made[0].Remove()
 	}

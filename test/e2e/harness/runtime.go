@@ -38,10 +38,14 @@ type Runtime struct {
 // it, and with it everything in the namespaces.
 const holderScript = `set -eu
 mount --make-rprivate /
+if [ "$3" = /sys/fs/cgroup ] && ! echo "+cpu +memory +pids" >"$3/cgroup.subtree_control"; then
+	echo "the controllers of cgroup v2 cannot be switched on" >&2
+	exit 1
+fi
 mkdir "$3$1"
 mount -t tmpfs run /run
 mount -t tmpfs root "$2"
-mkdir "$2/l" "$2/u" "$2/w" "$2/m" /run/containerd
+mkdir "$2/l" "$2/u" "$2/w" "$2/m" /run/containerd /run/tessera-bin
 mount -t overlay -o "lowerdir=$2/l,upperdir=$2/u,workdir=$2/w" overlay "$2/m"
 umount "$2/m"
 echo ready

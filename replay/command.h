@@ -27,6 +27,9 @@ struct rp_command {
 	int (*run)(const struct rp_command *self, int argc, char **argv);
 };
 
+/* The i-th command, NULL past the end. */
+const struct rp_command *rp_command_at(size_t i);
+
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_plan(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_whatif(const struct rp_command *self, int argc, char **argv);

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 browser=${CHROMIUM:-}
-for name in chromium chromium-browser google-chrome chrome; do
+for name in chromium-headless-shell chromium chromium-browser google-chrome; do
 	[ -n "$browser" ] || browser=$(command -v "$name" || true)
 done
 if [ -z "$browser" ]; then

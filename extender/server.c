@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "extender/json.h"
 #include "base/listen.h"
+#include "extender/json.h"
 #include "extender/server_internal.h"
 
 #define CONNECTION_TIMEOUT_S 180 /* a Go client keeps idle connections for 90 s */

@@ -486,8 +486,7 @@ int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_
 
 	if (m->bid || m->nodes[node].gpu_count == 0)
 		return fr_measure_score(m, node, cpu_left_milli, changes, change_count);
-	gain = m->nodes[node].n -
-	       fr_measure_after(m, node, cpu_left_milli, changes, change_count);
+	gain = m->nodes[node].n - fr_measure_after(m, node, cpu_left_milli, changes, change_count);
 	return (int32_t)arith_min(arith_max(arith_floor_div(gain, m->w->total), -EXACT_MAX),
 				  EXACT_MAX);
 }

@@ -7,7 +7,7 @@
 
 #define RATE_ONE (1 << 20) /* an instance ends at this rate */
 #define H_BITS 12          /* fraction bits of H */
-#define ROUNDS 128 /* the slowest part of the error has shrunk to some 10^-3 by then */
+#define ROUNDS 128         /* the slowest part of the error has shrunk to some 10^-3 by then */
 #define NOWHERE UINT16_MAX
 
 struct fr_mig_value {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/hash.h"
+
 const char *const nv_profiles[7] = {"1g.5gb",  "1g.5gb+me", "1g.10gb", "2g.10gb",
 				    "3g.20gb", "4g.20gb",   "7g.40gb"};
 static const int profile_units[7] = {1, 1, 2, 2, 4, 4, 8};
@@ -207,4 +209,29 @@ int nv_fences(const struct nv_cluster *m, int node)
 	for (int p = 0; p < NV_PODS; p++)
 		n += m->pods[p].live && m->pods[p].fenced && m->pods[p].node == node;
 	return n;
+}
+
+static uint64_t mix(uint64_t h, int64_t v)
+{
+	return hash_bytes(&v, sizeof(v), h);
+}
+
+uint64_t nv_digest(const struct st_node *n)
+{
+	uint64_t h = mix(n->gpu_count, n->product);
+
+	h = mix(mix(h, n->present), n->unready);
+	h = mix(mix(h, n->fences), n->pods);
+	h = mix(mix(h, n->cpu_left_milli), n->mem_left_mib);
+	for (uint8_t i = 0; i < n->gpu_count; i++) {
+		const struct st_gpu *g = &n->gpus[i];
+
+		h = mix(mix(h, g->alloc_mib), g->free_mib);
+		h = mix(mix(h, g->compute_left_nano), g->limit_mib);
+		h = mix(mix(h, g->clients), g->memory_bound);
+		h = mix(mix(h, g->mode), g->taken);
+		h = mix(mix(h, (int64_t)g->mig_placed), (int64_t)g->mig_foreign);
+		h = hash_str(g->uuid, h);
+	}
+	return h;
 }

@@ -80,5 +80,7 @@ bool nv_can_exist(const struct nv_cluster *m, const struct nv_pod *p);
 /* Can the reported instances of the GPU be there together? */
 bool nv_instances_legal(const struct nv_gpu *g);
 int nv_fences(const struct nv_cluster *m, int node);
+/* Of all that can be seen of a node. */
+uint64_t nv_digest(const struct st_node *n);
 
 #endif

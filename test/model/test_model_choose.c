@@ -185,7 +185,8 @@ static void book_and_undo(struct place_world *w, struct fr_measure *m, enum fr_k
 	cr_assert_eq(st_cluster_check(w->c, d->node, &err), 0, "%s", err.msg);
 	cr_assert_eq(fr_measure_sync(m, d->node), 0);
 	if (kind != FR_BID) /* memory-bound pods side by side lower it */
-		cr_assert(score == score_of(kind, req, total, before, fr_measure_node(m, d->node)) ||
+		cr_assert(score ==
+				  score_of(kind, req, total, before, fr_measure_node(m, d->node)) ||
 			  (id.memory_bound && score < -BP_NEIGHBOUR_PENALTY / 2));
 	for (unsigned i = 0; i < req->item_count; i++) {
 		cr_assert_str_eq(d->grants[i].container, req->items[i].container);

@@ -170,31 +170,6 @@ static void fixpoint(int node, const struct st_node *n)
 	}
 }
 
-static uint64_t mix(uint64_t h, int64_t v)
-{
-	return hash_bytes(&v, sizeof(v), h);
-}
-
-static uint64_t digest_of(const struct st_node *n)
-{
-	uint64_t h = mix(n->gpu_count, n->product);
-
-	h = mix(mix(h, n->present), n->unready);
-	h = mix(mix(h, n->fences), n->pods);
-	h = mix(mix(h, n->cpu_left_milli), n->mem_left_mib);
-	for (uint8_t i = 0; i < n->gpu_count; i++) {
-		const struct st_gpu *g = &n->gpus[i];
-
-		h = mix(mix(h, g->alloc_mib), g->free_mib);
-		h = mix(mix(h, g->compute_left_nano), g->limit_mib);
-		h = mix(mix(h, g->clients), g->memory_bound);
-		h = mix(mix(h, g->mode), g->taken);
-		h = mix(mix(h, (int64_t)g->mig_placed), (int64_t)g->mig_foreign);
-		h = hash_str(g->uuid, h);
-	}
-	return h;
-}
-
 /* A node that looks different has a new version, and the log told of each of them. */
 static void compare_versions(void)
 {
@@ -203,7 +178,7 @@ static void compare_versions(void)
 		log_versions[st_cluster_log_at(c, log_read)]++;
 	for (uint32_t id = 0; id < st_cluster_node_count(c); id++) {
 		const struct st_node *n = st_cluster_node(c, id);
-		uint64_t digest = digest_of(n);
+		uint64_t digest = nv_digest(n);
 
 		CHECK(n->version == log_versions[id], "%s", n->name);
 		CHECK(n->version != versions[id] || digest == digests[id], "%s changed silently",

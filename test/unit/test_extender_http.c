@@ -256,8 +256,8 @@ Test(extender_listen, addresses)
 	cr_expect(strstr(err.msg, "Address already in use") != NULL, "%s", err.msg);
 	close(fd);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		cr_expect_lt(listen_open(wrong[i].text, false, &fd, url, sizeof(url), &err), 0, "%s",
-			     wrong[i].text);
+		cr_expect_lt(listen_open(wrong[i].text, false, &fd, url, sizeof(url), &err), 0,
+			     "%s", wrong[i].text);
 		cr_expect(strstr(err.msg, wrong[i].want) != NULL, "%s", err.msg);
 	}
 }

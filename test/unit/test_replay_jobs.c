@@ -57,13 +57,20 @@ static char *csv_of(char *jobs)
 {
 	const struct rp_command self = {"run", "", "", rp_cmd_run};
 	char path[] = "/tmp/tessera-XXXXXX";
-	char *argv[] = {(char[]){"--nodes"},  (char[]){"test/golden/small/nodes.csv"},
-			(char[]){"--pods"},   (char[]){"test/golden/small/pods.csv"},
-			(char[]){"--seed"},   (char[]){"1-3,9"},
-			(char[]){"--policy"}, (char[]){"all"},
-			(char[]){"--ties"},   (char[]){"rank,random"},
-			(char[]){"--csv"},    path,
-			(char[]){"--quiet"},  (char[]){"--jobs"},
+	char *argv[] = {(char[]){"--nodes"},
+			(char[]){"test/golden/small/nodes.csv"},
+			(char[]){"--pods"},
+			(char[]){"test/golden/small/pods.csv"},
+			(char[]){"--seed"},
+			(char[]){"1-3,9"},
+			(char[]){"--policy"},
+			(char[]){"all"},
+			(char[]){"--ties"},
+			(char[]){"rank,random"},
+			(char[]){"--csv"},
+			path,
+			(char[]){"--quiet"},
+			(char[]){"--jobs"},
 			jobs};
 	struct err err = ERR_INIT;
 	char *text = NULL;

@@ -158,6 +158,13 @@ void st_node_undeal(struct node_slot *n);
 /* GPU indices that grants, booked or wanted, refer to: one bit a GPU. */
 uint32_t st_node_pinned(const struct node_slot *n);
 
+/* ---- cluster_mig.c ---- */
+
+/* Fills geometry, instances, open and mig_unknown of *r from a description. present: the geometry that the
+ * GPU has now, kept where it is the same. ERR_INVALID: instances that cannot be; ERR_NOMEM. */
+int st_report_mig(struct st_cluster *c, const struct st_gpu_spec *g, uint32_t product,
+		  const struct st_mig_geometry *present, struct gpu_report *r, struct err *err);
+
 /* ---- cluster_node.c ---- */
 
 /* Gives the GPUs of a removed node back once no pod is left on it, else those at the end of the

@@ -126,11 +126,6 @@ void st_books_commit(struct node_slot *n, const struct gpu_book books[ST_GPUS_MA
 /* Takes grants that are booked off again. */
 void st_grants_unbook(struct node_slot *n, const struct st_grant *grants, uint8_t count,
 		      bool memory_bound);
-/* The report of a GPU as described; present: the geometry it has now, NULL for a new one. foreign stays the
- * description's. ERR_INVALID: an impossible MIG report; ERR_NOMEM. cluster_report.c */
-int st_gpu_report_make(struct st_cluster *c, const struct st_gpu_spec *g, uint32_t product,
-		       const struct st_mig_geometry *present, struct gpu_report *ret,
-		       struct err *err);
 /* What the GPU shows, from its report and its book. */
 void st_gpu_derive(struct st_gpu *g, struct gpu_slot *s);
 
@@ -162,6 +157,13 @@ void st_node_settle(struct st_cluster *c, struct node_slot *n);
 void st_node_undeal(struct node_slot *n);
 /* GPU indices that grants, booked or wanted, refer to: one bit a GPU. */
 uint32_t st_node_pinned(const struct node_slot *n);
+
+/* ---- cluster_mig.c ---- */
+
+/* Fills geometry, instances, open and mig_unknown of *r from a description. present: the geometry that the
+ * GPU has now, kept where it is the same. ERR_INVALID: instances that cannot be; ERR_NOMEM. */
+int st_report_mig(struct st_cluster *c, const struct st_gpu_spec *g, uint32_t product,
+		  const struct st_mig_geometry *present, struct gpu_report *r, struct err *err);
 
 /* ---- cluster_node.c ---- */
 

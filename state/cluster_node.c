@@ -52,6 +52,23 @@ static int spec_check(const struct st_node_spec *spec, struct plan *p, struct er
 	return 0;
 }
 
+static int report_fill(struct st_cluster *c, const struct st_node_spec *spec, size_t i,
+		       const struct node_slot *n, struct plan_gpu *pg, uint32_t product,
+		       struct err *err)
+{
+	const struct st_gpu_spec *g = &spec->gpus[i];
+	const struct st_mig_geometry *present =
+		pg->old >= 0 ? n->gpus[pg->old].report.geometry : NULL;
+	int r;
+
+	pg->spec = g;
+	pg->report = (struct gpu_report){.unhealthy = g->unhealthy,
+					 .mig_enabled = g->mig_enabled,
+					 .mig_switchable = g->mig_switchable && !c->cfg.mig_fixed};
+	r = st_report_mig(c, g, product, present, &pg->report, err);
+	return r < 0 ? err_prefix(err, r, "node %s: GPU %s", spec->name, pg->uuid) : 0;
+}
+
 /* ---- the plan ---- */
 
 static int spec_find(const struct plan *p, size_t count, const char *uuid)
@@ -73,14 +90,8 @@ static int plan_put(struct st_cluster *c, const struct st_node_spec *spec,
 	pg = &p->gpus[p->count++];
 	pg->old = old;
 	if (from >= 0) {
-		int r;
-
 		pg->uuid = p->uuids[from];
-		pg->spec = &spec->gpus[from];
-		r = st_gpu_report_make(c, pg->spec, p->product,
-				       old >= 0 ? n->gpus[old].report.geometry : NULL, &pg->report,
-				       err);
-		return r < 0 ? err_prefix(err, r, "node %s: GPU %s", spec->name, pg->uuid) : 0;
+		return report_fill(c, spec, (size_t)from, n, pg, p->product, err);
 	}
 	pg->spec = NULL;
 	pg->uuid = n->pub.gpus[old].uuid;

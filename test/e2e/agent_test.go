@@ -61,6 +61,13 @@ const nodeName = "gpu-node"
 // newGPUNode has two GPUs of 80 GiB, GPU-a and GPU-b. required: no container starts without the agent.
 func newGPUNode(t *testing.T, required bool, args ...string) *gpuNode {
 	t.Helper()
+	return newNodeOf(t, required, []harness.FakeGPU{{UUID: "GPU-a", MemMiB: 81920}, {UUID: "GPU-b", MemMiB: 81920}},
+		nil, args...)
+}
+
+// newNodeOf has these GPUs, and these lines more in the script of the driver.
+func newNodeOf(t *testing.T, required bool, gpus []harness.FakeGPU, lines []string, args ...string) *gpuNode {
+	t.Helper()
 	if _, err := os.Stat(harness.AgentBinary()); err != nil {
 		t.Skip("the agent is not built:", err)
 	}
@@ -70,9 +77,9 @@ func newGPUNode(t *testing.T, required bool, args ...string) *gpuNode {
 	}
 	must(t, err)
 	n := &gpuNode{t: t, rt: rt}
-	n.hw, err = harness.NewHardware(t.TempDir(), harness.FakeGPU{UUID: "GPU-a", MemMiB: 81920},
-		harness.FakeGPU{UUID: "GPU-b", MemMiB: 81920})
+	n.hw, err = harness.NewHardware(t.TempDir(), gpus...)
 	must(t, err)
+	must(t, n.hw.Set(lines...))
 	n.agent, err = rt.StartAgent(n.hw, nodeName, append([]string{"--publish=no"}, args...)...)
 	must(t, err)
 	t.Cleanup(n.close)

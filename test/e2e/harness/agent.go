@@ -14,6 +14,7 @@ import (
 type FakeGPU struct {
 	UUID   string
 	MemMiB int64
+	More   string // words of its line: "mig=on"
 }
 
 // Hardware is the fake driver of a node: test/lib/fake_nvml.h has the language of its script.
@@ -33,8 +34,8 @@ func (h *Hardware) Set(lines ...string) error {
 	var b strings.Builder
 	b.WriteString("driver 615.71.09\n")
 	for i, g := range h.GPUs {
-		fmt.Fprintf(&b, "gpu uuid=%s name=NVIDIA_A100-SXM4-80GB mem=%d bus=00000000:%02x:00.0 minor=%d\n",
-			g.UUID, g.MemMiB, i+1, i)
+		fmt.Fprintf(&b, "gpu uuid=%s name=NVIDIA_A100-SXM4-80GB mem=%d bus=00000000:%02x:00.0 minor=%d %s\n",
+			g.UUID, g.MemMiB, i+1, i, g.More)
 	}
 	for _, l := range lines {
 		b.WriteString(l + "\n")

@@ -15,6 +15,7 @@ type Share struct {
 	Request, Limit int64    // MiB
 	Mode           string   // "" is time-slicing; exclusive is whole GPUs, without amounts
 	Portion        string   // "" is none
+	MIG            []string // GPU-<uuid>/<profile>:<start>, in place of GPUs
 }
 
 // Allocation is what the extender writes for that node and these containers (state/CONTRACT.md).
@@ -23,7 +24,12 @@ func Allocation(node string, shares ...Share) map[string]string {
 	var list []string
 	for _, s := range shares {
 		key, letters := ContainerPrefix+s.Container, "drlm"
-		a[key+".gpus.devices"] = strings.Join(s.GPUs, ",")
+		if len(s.MIG) > 0 {
+			letters, s.Mode = "rlmg", "mig"
+			a[TesseraContainers+s.Container+".mig-placement"] = strings.Join(s.MIG, ",")
+		} else {
+			a[key+".gpus.devices"] = strings.Join(s.GPUs, ",")
+		}
 		if s.Mode == "exclusive" {
 			letters = "dm"
 		} else {

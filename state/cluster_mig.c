@@ -1,4 +1,4 @@
-/* What a node's description says of a GPU, checked and put into the model's own terms. */
+/* What a node reports about MIG on one GPU: its geometry and its instances. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +136,7 @@ static int report_instances(const struct st_gpu_spec *g, struct gpu_report *r, s
 	return 0;
 }
 
-/* Which of the instances present stand for themselves, and what may be placed. */
+/* What may be placed; others' instances stay. */
 static void report_open(const struct st_gpu_spec *g, struct gpu_report *r)
 {
 	uint64_t present = r->instances;
@@ -151,18 +151,14 @@ static void report_open(const struct st_gpu_spec *g, struct gpu_report *r)
 	}
 }
 
-int st_gpu_report_make(struct st_cluster *c, const struct st_gpu_spec *g, uint32_t product,
-		       const struct st_mig_geometry *present, struct gpu_report *ret,
-		       struct err *err)
+int st_report_mig(struct st_cluster *c, const struct st_gpu_spec *g, uint32_t product,
+		  const struct st_mig_geometry *present, struct gpu_report *r, struct err *err)
 {
-	int r;
+	int rc = report_geometry(c, g, product, present, &r->geometry, err);
 
-	*ret = (struct gpu_report){.unhealthy = g->unhealthy, .mig_enabled = g->mig_enabled};
-	ret->mig_switchable = g->mig_switchable && !c->cfg.mig_fixed;
-	r = report_geometry(c, g, product, present, &ret->geometry, err);
-	if (r == 0)
-		r = report_instances(g, ret, err);
-	if (r == 0)
-		report_open(g, ret);
-	return r;
+	if (rc == 0)
+		rc = report_instances(g, r, err);
+	if (rc == 0)
+		report_open(g, r);
+	return rc;
 }

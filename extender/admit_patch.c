@@ -25,13 +25,21 @@ static void put_part(struct buf *b, const char *part)
 	}
 }
 
+/* What could not be put together must not become a patch of something else. */
+static const char *text_of(struct patch *p, struct buf *b)
+{
+	const char *text = buf_str(b);
+
+	if (text == NULL)
+		p->j.b->failed = true;
+	return text != NULL ? text : "";
+}
+
 static void begin_op(struct patch *p, const char *op, struct buf *path)
 {
-	const char *text = buf_str(path);
-
 	ex_json_begin(&p->j, '{');
 	ex_json_key_string(&p->j, "op", op);
-	ex_json_key_string(&p->j, "path", text != NULL ? text : "");
+	ex_json_key_string(&p->j, "path", text_of(p, path));
 	p->any = true;
 }
 
@@ -87,7 +95,7 @@ static void add_resource(struct patch *p, const char *base, const cJSON *resourc
 	put_part(&path, "resources");
 	put_part(&path, field);
 	buf_put_i64(&amount, mib);
-	text = buf_str(&amount);
+	text = text_of(p, &amount);
 	if (cJSON_IsObject(list)) {
 		put_part(&path, EX_MEMORY_RESOURCE);
 		begin_op(p, "add", &path);
@@ -120,9 +128,7 @@ static void add_container(struct patch *p, const char *list, int index, const cJ
 	if (asks_already(resources))
 		return;
 	buf_printf(&base, "/spec/%s/%d", list, index);
-	text = buf_str(&base);
-	if (text == NULL)
-		text = "";
+	text = text_of(p, &base);
 	if (!cJSON_IsObject(resources)) {
 		struct buf path = BUF_INIT;
 

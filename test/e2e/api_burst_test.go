@@ -161,7 +161,7 @@ func TestCase25NodeEventStorm(t *testing.T) {
 }
 
 // Case 47b: two GPU nodes among 1,000 plain ones are found at once with the shipped configuration.
-func TestCase47FewGPUNodes(t *testing.T) {
+func TestCase47bFewGPUNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not in short runs")
 	}
@@ -181,7 +181,7 @@ func TestCase47FewGPUNodes(t *testing.T) {
 }
 
 // Case 47d: both forms of bodies are answered whatever is configured.
-func TestCase47NodesMode(t *testing.T) {
+func TestCase47aNodesMode(t *testing.T) {
 	w := newWorld(t, setup{nodes: gpuNodes(3, 2, 81920), sched: harness.SchedulerConfig{NodesMode: true}})
 	w.makeMany(12, func(i int) *harness.Pod { return sharePod(fmt.Sprint("p", i), 20480) })
 	w.waitCounts(12, 30*time.Second)
@@ -189,7 +189,7 @@ func TestCase47NodesMode(t *testing.T) {
 }
 
 // Case 47f: what runs beside us is placed while no extender is there.
-func TestCase47PlacedWithoutUs(t *testing.T) {
+func TestCase47fPlacedWithoutUs(t *testing.T) {
 	w := newWorld(t, setup{nodes: gpuNodes(2, 2, 81920)})
 	s, err := w.cp.StartScheduler(harness.SchedulerConfig{Block: true})
 	must(t, err)

@@ -57,7 +57,7 @@ func (w *world) evict() (stop func() []string) {
 }
 
 // A pod of higher priority takes the place of a fraction of lower priority; only as many go as must.
-func TestPreemption(t *testing.T) {
+func TestCase47cPreemption(t *testing.T) {
 	w := newWorld(t, setup{nodes: gpuNodes(1, 2, 81920)})
 	classes(t, w.cp)
 	// Two GPUs, each with two holders of 40,960: the node is full.
@@ -231,7 +231,7 @@ func TestCase19InventoryGoesAndComes(t *testing.T) {
 }
 
 // Case 47g: some nodes are refused by us, the rest in-tree; room appears: bound within seconds.
-func TestCase47MixedRefusal(t *testing.T) {
+func TestCase47gMixedRefusal(t *testing.T) {
 	w := newWorld(t, setup{nodes: append(gpuNodes(1, 1, 81920), harness.NewNode("plain", 0, 0))})
 	w.make(sharePod("a", 40960))
 	a := waitBound(t, w.cp, "a")

@@ -167,7 +167,7 @@ func bindRate(t *testing.T, cp *harness.ControlPlane, count int, cfg harness.Sch
 	return rate
 }
 
-// TestBenchScheduler compares a scheduler without an extender, with ours and with the Go one.
+// TestBenchScheduler (case 47e) compares a scheduler without an extender, with ours and with the Go one.
 func TestBenchScheduler(t *testing.T) {
 	nodes := number("BENCH_NODES", 1000)
 	pods := number("BENCH_PODS", 1000)

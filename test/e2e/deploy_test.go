@@ -109,6 +109,7 @@ func TestChartValues(t *testing.T) {
 		"extender": map[string]any{"prefix": "example.com/c.", "args": []string{"--policy=fgd"},
 			"image": map[string]any{"registry": "images.example/team", "tag": "7"}},
 		"scheduler":     map[string]any{"enabled": false},
+		"enforcer":      map[string]any{"runtimeClassName": "", "nodeSelector": map[string]any{"gpus": "yes"}},
 		"webhooks":      map[string]any{"failurePolicy": "Ignore", "excludedNamespaces": []string{"infra"}},
 		"networkPolicy": map[string]any{"enabled": false}, "nodeSelector": map[string]any{"pool": "system"}}
 	list, err := harness.Charted(t.TempDir(), "gpu", values)

@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "extender/admit.h"
+#include "extender/mirror.h"
+#include "kube/object.h"
 #include "test/lib/extender_fixture.h"
+#include "test/lib/oom.h"
 
 static struct xf f;
 
@@ -288,4 +291,87 @@ Test(extender_admit, other_kinds_pass)
 	cr_expect(cJSON_IsTrue(ku_json_get(r, "allowed")));
 	cr_expect_eq(v, EX_ADMIT_ALLOWED);
 	cJSON_Delete(root);
+}
+
+/* ---- out of memory ---- */
+
+static void sweep_review(bool mutate, const char *text)
+{
+	const struct ex_admit how = {.service = f.s, .mutate = mutate, .scheduler = "tessera"};
+
+	OOM_SWEEP(n) {
+		struct buf out = BUF_INIT;
+		struct err err = ERR_INIT;
+		enum ex_admit_verdict v;
+		bool hit;
+		int rc;
+
+		oom_fail_at(n);
+		rc = ex_admit_review(&how, text, strlen(text), &out, &v, &err);
+		hit = oom_disarm();
+		/* What was written in part says so itself, and is not sent. */
+		cr_expect(rc == 0 || rc == ERR_NOMEM, "%u: %d %s", n, rc, err.msg);
+		if (hit)
+			cr_expect(rc < 0 || !buf_ok(&out), "%u: an answer made without memory", n);
+		else
+			cr_expect(rc == 0 && buf_ok(&out));
+		buf_fini(&out);
+		if (!hit)
+			break;
+	}
+}
+
+Test(extender_admit, oom_sweep)
+{
+	char *text = review_text("\"gpu-memory\":\"1000\"," DEVICES "," ALLOCATION, NULL, NULL);
+	char *bad = review_text("\"gpu-fraction\":\"1.5\"", NULL, NULL);
+
+	sweep_review(true, text);
+	sweep_review(false, text);
+	sweep_review(false, bad);
+	free(text);
+	free(bad);
+}
+
+/* A pod taken from the API server: all of it, or the books as they were. */
+Test(extender_admit, oom_sweep_of_the_mirror)
+{
+	struct st_kv whole = {"nvidia.com/gpu", "1"};
+	struct st_container_spec main = {.name = "main", .resources = &whole, .resource_count = 1};
+	struct st_pod_spec pod = {.uid = "u",
+				  .ns = "ns",
+				  .name = "p",
+				  .node = "n1",
+				  .nominated_node = "",
+				  .scheduler = "",
+				  .phase = ST_PHASE_RUNNING,
+				  .container_count = 1,
+				  .containers = &main};
+	char *before = xf_books(&f);
+
+	OOM_SWEEP(n) {
+		struct ex_mirror_pod ret;
+		struct err err = ERR_INIT;
+		char *after;
+		bool hit;
+		int rc;
+
+		oom_fail_at(n);
+		rc = ex_mirror_pod(f.s, &pod, false, &ret, &err);
+		hit = oom_disarm();
+		xf_check(&f);
+		after = xf_books(&f);
+		if (rc < 0) {
+			cr_expect_eq(rc, ERR_NOMEM, "%u: %s", n, err.msg);
+			cr_expect_str_eq(after, before);
+		} else {
+			cr_expect_eq(ret.kind, EX_MIRROR_BOUND);
+			cr_expect_str_neq(after, before);
+			ex_mirror_pod_gone(f.s, "u");
+		}
+		free(after);
+		if (!hit)
+			break;
+	}
+	free(before);
 }

@@ -25,7 +25,7 @@ var runtimes = map[bool]func() (*harness.Runtime, error){
 var runtimesStarted []*harness.Runtime
 
 func newRuntime(required bool) (*harness.Runtime, error) {
-	dir, err := os.MkdirTemp("", "tessera-e2e-")
+	dir, err := os.MkdirTemp("", "tessera-node-")
 	if err != nil {
 		return nil, err
 	}

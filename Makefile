@@ -275,7 +275,7 @@ cov: $(addprefix $(BUILD)/cov/,$(SUITES)) ## line coverage of the Criterion test
 check: ## everything: style, both compilers, all tests and sanitizers
 	$(Q)BUILD=$(BUILD) test/check.sh
 
-bench: all benches ## build and run the benchmarks
+bench: all benches $(addprefix $(BUILD)/release/,$(FAKES)) ## build and run the benchmarks
 	$(Q)BUILD=$(BUILD) bench/run.sh
 
 demo: deps ## install what is missing, build, show the extender at work

@@ -143,7 +143,7 @@ static void keep(struct keep *k, const char *uid)
 		k->at = grown;
 		k->cap = cap;
 	}
-	snprintf(k->at[k->count++], sizeof(k->at[0]), "%s", uid);
+	snprintf(k->at[k->count++], sizeof(k->at[0]), "%.63s", uid);
 }
 
 static void keep_pod(void *ctx, const struct en_pod *pod)

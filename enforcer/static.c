@@ -52,8 +52,8 @@ static int text(const cJSON *o, size_t at, const char *name, const char *fallbac
 static int mib(const cJSON *o, size_t at, const char *name, int32_t fallback, int32_t *ret,
 	       struct err *err)
 {
-	const char *s;
-	int64_t v;
+	const char *s = NULL;
+	int64_t v = 0;
 	int r;
 
 	if (fallback > 0 && ku_json_get(o, name) == NULL) {
@@ -175,7 +175,7 @@ static int take_mig(const cJSON *o, size_t at, const char *profile, struct st_gr
 
 static int take_share(const cJSON *o, size_t at, struct st_grant *g, struct err *err)
 {
-	const char *mode, *compute;
+	const char *mode = NULL, *compute = NULL;
 	int64_t nano = 0;
 	int m, r;
 
@@ -280,7 +280,7 @@ static struct pod *pod_get(struct en_static *s, const char *ns, const char *name
 
 static int take_entry(struct en_static *s, const cJSON *o, size_t at, struct err *err)
 {
-	const char *ns, *name, *container;
+	const char *ns = NULL, *name = NULL, *container = NULL;
 	struct pod *p;
 	int r = known_fields(o, at, err);
 

@@ -259,7 +259,7 @@ static int get_number(const cJSON *o, size_t at, const char *name, int64_t *ret,
 
 static int take_row(struct row **rows, const cJSON *o, size_t at, struct err *err)
 {
-	const char *ns, *kind, *owner, *container;
+	const char *ns = NULL, *kind = NULL, *owner = NULL, *container = NULL;
 	struct row v = {.key = NULL}, *r;
 	const struct {
 		const char *name;

@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "enforcer/hook_cgroup.h"
 #include "enforcer/ttrpc.h"
 #include "test/lib/enforcer_fixture.h"
 #include "test/lib/fake_runtime.h"
@@ -258,18 +259,16 @@ static void create(struct bench *b)
 
 static pid_t sleeper(const char *cgroup)
 {
-	char procs[320];
+	char procs[EN_CGROUP_CAP + 80];
 	pid_t pid = fork();
+	int fd;
 
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		snprintf(procs, sizeof(procs), "%s/cgroup.procs", cgroup);
-		if (file_replace(procs, "0", 1, NULL) != 0) {
-			int fd = open(procs, O_WRONLY | O_CLOEXEC);
-
-			if (fd < 0 || write(fd, "0", 1) != 1)
-				_exit(1);
-		}
+		fd = open(procs, O_WRONLY | O_CLOEXEC);
+		if (fd < 0 || write(fd, "0", 1) != 1)
+			_exit(1);
 		pause();
 		_exit(0);
 	}
@@ -301,10 +300,15 @@ static int64_t run_hook(const struct bench *b, const char *state, const char *so
 static void hook(struct bench *b)
 {
 	static int64_t ns[HOOKS];
-	char cgroup[256], state[256], socket[128], gpu[128];
+	char mount[EN_CGROUP_CAP], cgroup[EN_CGROUP_CAP + 64], state[256], socket[128], gpu[128];
+	struct err err = ERR_INIT;
 	pid_t pid;
 
-	snprintf(cgroup, sizeof(cgroup), "/sys/fs/cgroup/tessera-bench-%d-c1", (int)getpid());
+	if (en_cgroup_mount("/proc", mount, &err) != 0) {
+		printf("%-34s skipped: %s\n", "hook", err.msg);
+		return;
+	}
+	snprintf(cgroup, sizeof(cgroup), "%s/tessera-bench-%d-c1", mount, (int)getpid());
 	if (mkdir(cgroup, 0755) != 0) {
 		printf("%-34s skipped: %s: %s\n", "hook", cgroup, strerror(errno));
 		return;

@@ -211,6 +211,7 @@ Test(enforcer_inventory_publish, failures_are_repeated)
 	struct en_condition c = condition(EN_STATUS_TRUE, "well");
 	struct en_publisher_stats st;
 
+	f.patient = true;
 	failures = 3;
 	cr_assert_eq(en_publisher_put(publisher, "{\"a\":1}", &c, NULL), 0);
 	cr_assert(kube_fixture_run(&f, 1000, synced, NULL));

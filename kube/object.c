@@ -156,6 +156,23 @@ static int decode_metadata(const cJSON *meta, struct ku_arena *a, struct st_pod_
 	return 0;
 }
 
+/* Requests of the pod as a whole; the API server fills them in where only limits are given. */
+static int decode_pod_resources(const cJSON *spec, struct st_pod_spec *ret, struct err *err)
+{
+	const cJSON *resources = NULL, *requests = NULL;
+	int r = ku_get_object(spec, "resources", "spec.resources", &resources, err);
+
+	if (r == 0)
+		r = ku_get_object(resources, "requests", "spec.resources.requests", &requests, err);
+	if (r == 0)
+		r = ku_get_quantity(requests, "cpu", "spec.resources.requests.cpu", QUANTITY_MILLI,
+				    &ret->pod_cpu_milli, &ret->pod_cpu_given, err);
+	if (r == 0)
+		r = ku_get_quantity(requests, "memory", "spec.resources.requests.memory",
+				    QUANTITY_ONE, &ret->pod_mem_bytes, &ret->pod_mem_given, err);
+	return r;
+}
+
 static int decode_spec(const cJSON *spec, struct ku_arena *a, struct st_pod_spec *ret,
 		       struct err *err)
 {
@@ -179,6 +196,8 @@ static int decode_spec(const cJSON *spec, struct ku_arena *a, struct st_pod_spec
 	if (r == 0)
 		r = ku_get_quantity(overhead, "memory", "spec.overhead.memory", QUANTITY_ONE,
 				    &ret->overhead_mem_bytes, NULL, err);
+	if (r == 0)
+		r = decode_pod_resources(spec, ret, err);
 	if (r == 0)
 		r = decode_containers(spec, a, ret, err);
 	if (r != 0)

@@ -14,7 +14,7 @@
 #define FILE_LIMIT ((size_t)1 << 20)
 
 struct args {
-	const char *pods_path, *types_path, *policy_text, *seeds_text, *csv_path;
+	const char *pods_path, *format, *types_path, *policy_text, *seeds_text, *csv_path;
 	struct rp_option_list types_text;
 	int64_t success_nano, headroom_nano, jobs;
 	bool json, quiet;
@@ -22,6 +22,7 @@ struct args {
 	size_t type_count;
 	uint64_t seeds[RP_SEEDS_MAX];
 	struct rp_plan_options opt;
+	struct rp_map map;
 };
 
 static int parse_types(struct args *a, struct err *err)
@@ -222,6 +223,8 @@ int rp_cmd_plan(const struct rp_command *self, int argc, char **argv)
 	const struct rp_option options[] = {
 		{"pods", "FILE", RP_OPT_TEXT, &a.pods_path, 0, 0,
 		 "pods: openb CSV, or a cluster in JSON, whose pending pods are meant"},
+		{"pods-format", "MAP", RP_OPT_TEXT, &a.format, 0, 0,
+		 "the pods are another trace's table: a map's name or file; replay/FORMATS.md"},
 		{"node-type", "FIELDS", RP_OPT_LIST, &a.types_text, 0, 0,
 		 "a node type, given once for each: name=A,cpu=96,memory=768Gi,gpus=8 and, where\n"
 		 "wanted, model=G2, gpu-memory=80Gi, cost=10 (1), max=40 (100000), mig=yes (no)"},
@@ -254,6 +257,12 @@ int rp_cmd_plan(const struct rp_command *self, int argc, char **argv)
 	if (rc < 0)
 		return rp_command_failed(rc, &err);
 	rp_trace_init(&t);
+	if (a.format != NULL) {
+		rc = rp_map_find(a.format, &a.map, &err);
+		if (rc < 0)
+			return rp_command_failed(rc, &err);
+		t.pod_map = &a.map;
+	}
 	rc = rp_trace_load_pods(&t, a.pods_path, rp_command_note, &a.quiet, &err);
 	status = rc < 0 ? rp_command_failed(rc, &err) : plan(&a, &t);
 	rp_trace_fini(&t);

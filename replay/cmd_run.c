@@ -254,6 +254,11 @@ int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 		 "nodes: openb CSV, or a cluster as kubectl get nodes,pods -A -o json prints it"},
 		{"pods", "FILE", RP_OPT_TEXT, &a.in.pods_path, 0, 0,
 		 "pods: openb CSV, or such a JSON file, perhaps the same (its pending pods arrive)"},
+		{"pods-format", "MAP", RP_OPT_TEXT, &a.in.pods_format, 0, 0,
+		 "the pods are another trace's table: alibaba-2020, alibaba-2025, alibaba-2026,\n"
+		 "helios, philly or a map file; replay/FORMATS.md"},
+		{"nodes-format", "MAP", RP_OPT_TEXT, &a.in.nodes_format, 0, 0,
+		 "likewise the nodes: alibaba-2026-nodes or a map file"},
 		{"policy", "NAME,...", RP_OPT_TEXT, &a.policies_text, 0, 0,
 		 "policies to compare, or \"all\"; ca-fgd"},
 		{"order", "FILE", RP_OPT_TEXT, &a.in.order_path, 0, 0,

@@ -250,6 +250,11 @@ int rp_cmd_whatif(const struct rp_command *self, int argc, char **argv)
 		 "nodes before: a table, or a cluster in JSON"},
 		{"pods", "FILE", RP_OPT_TEXT, &a.in.pods_path, 0, 0,
 		 "pods: a table, or a cluster in JSON, perhaps the same"},
+		{"pods-format", "MAP", RP_OPT_TEXT, &a.in.pods_format, 0, 0,
+		 "the pods are another trace's table: alibaba-2020, alibaba-2025, alibaba-2026,\n"
+		 "helios, philly or a map file; replay/FORMATS.md"},
+		{"nodes-format", "MAP", RP_OPT_TEXT, &a.in.nodes_format, 0, 0,
+		 "likewise the nodes: alibaba-2026-nodes or a map file"},
 		{"add-nodes", "N:FIELDS", RP_OPT_LIST, &a.changes.add, 0, 0,
 		 "N more nodes, described as for plan --node-type"},
 		{"remove-nodes", "N[:MODEL]", RP_OPT_LIST, &a.changes.remove, 0, 0,

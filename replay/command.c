@@ -165,7 +165,7 @@ int rp_policies_parse(const char *text, const struct po_policy *list[RP_POLICIES
 	}
 }
 
-bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_status)
+bool rp_inputs_load(struct rp_inputs *in, struct rp_trace *t, int *ret_status)
 {
 	struct err err = ERR_INIT;
 	bool quiet = in->quiet;
@@ -176,6 +176,15 @@ bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_sta
 		*ret_status = rp_command_failed(ERR_INVALID, &err);
 		return false;
 	}
+	rc = in->pods_format != NULL ? rp_map_find(in->pods_format, &in->pod_map, &err) : 0;
+	if (rc == 0 && in->nodes_format != NULL)
+		rc = rp_map_find(in->nodes_format, &in->node_map, &err);
+	if (rc < 0) {
+		*ret_status = rp_command_failed(rc, &err);
+		return false;
+	}
+	t->pod_map = in->pods_format != NULL ? &in->pod_map : NULL;
+	t->node_map = in->nodes_format != NULL ? &in->node_map : NULL;
 	rc = rp_trace_load(t, in->nodes_path, in->pods_path, rp_command_note, &quiet, &err);
 	if (rc == 0 && in->order_path != NULL && rp_trace_is_json(t))
 		rc = err_set(&err, ERR_INVALID,

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "policy/policy.h"
+#include "replay/map.h"
 #include "replay/options.h"
 #include "replay/order.h"
 #include "replay/trace.h"
@@ -25,6 +26,9 @@ struct rp_command {
 	const char *summary;
 	int (*run)(const struct rp_command *self, int argc, char **argv);
 };
+
+/* The i-th command, NULL past the end. */
+const struct rp_command *rp_command_at(size_t i);
 
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv);
 int rp_cmd_plan(const struct rp_command *self, int argc, char **argv);
@@ -52,6 +56,8 @@ void rp_command_note(void *quiet, const char *text);
 /* What run and drive have in common. */
 struct rp_inputs {
 	const char *nodes_path, *pods_path, *order_path, *seeds_text;
+	const char *pods_format, *nodes_format; /* maps; NULL = openb */
+	struct rp_map pod_map, node_map;        /* filled by rp_inputs_load() */
 	int64_t inflate_nano; /* RP_INFLATE_DEFAULT: 1.3 for tables, none for a live cluster */
 	bool quiet;
 };
@@ -59,7 +65,7 @@ struct rp_inputs {
 #define RP_SEEDS_MAX 1000
 
 /* The trace. On failure the message has been printed and *ret_status is set. */
-bool rp_inputs_load(const struct rp_inputs *in, struct rp_trace *t, int *ret_status);
+bool rp_inputs_load(struct rp_inputs *in, struct rp_trace *t, int *ret_status);
 /* The arrivals for one seed, from the order file where one is given. */
 int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64_t seed,
 		    struct rp_order *ret, struct err *err);

@@ -24,7 +24,7 @@ static const char style[] =
 	"th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--grid);"
 	"white-space:nowrap}th:first-child,td:first-child{text-align:left}tr.sum{font-weight:bold}"
 	"summary{cursor:pointer}.note{font-size:.9rem}"
-	"@media print{body{max-width:none;padding:0;font-size:11pt}details{break-inside:avoid}"
+	"@media print{body{max-width:none;padding:0;font-size:11pt}.scroll{overflow:visible}table{font-size:7.5pt}th,td{padding:.1rem .25rem}"
 	"pre{border-color:#999}}\n";
 
 /* As one word of a shell, quoted only where it has to be. */
@@ -219,7 +219,8 @@ static int put_charts(struct buf *b, const struct rp_charts *c, struct err *err)
 		if (rc < 0)
 			return rc;
 		buf_puts(b, "</svg><figcaption class=\"note\">");
-		rp_svg_text(b, notes[k]);
+		rp_svg_text(b, k == RP_CHART_USED && c->sims != NULL ? "Mean over the seeds."
+								     : notes[k]);
 		buf_puts(b, "</figcaption></figure>\n");
 	}
 	return 0;

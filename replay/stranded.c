@@ -5,7 +5,7 @@
 
 #include "replay/curve.h"
 
-static enum rp_why why_of(enum bp_verdict v)
+static enum rp_why why_of(enum bp_verdict v, const struct st_node *n, const struct st_request *req)
 {
 	switch (v) {
 	case BP_OK:
@@ -13,8 +13,9 @@ static enum rp_why why_of(enum bp_verdict v)
 	case BP_CPU:
 	case BP_PODS:
 		return RP_WHY_CPU;
-	case BP_HOST_MEMORY:
 	case BP_HOST_TOO_SMALL:
+		return req->cpu_milli > n->cpu_milli ? RP_WHY_CPU : RP_WHY_MEMORY;
+	case BP_HOST_MEMORY:
 		return RP_WHY_MEMORY;
 	case BP_TOO_LARGE:
 	case BP_TOO_MANY:
@@ -103,7 +104,7 @@ int rp_stranded_find(const struct rp_trace *t, const struct st_cluster *c, struc
 			int64_t idle = (int64_t)n->gpu_count * RP_GPU_UNITS - rp_node_used_milli(n);
 
 			if (n->present && idle > 0)
-				sums[why_of(po_shape_node(asked, id).verdict)] +=
+				sums[why_of(po_shape_node(asked, id).verdict, n, &shape->req)] +=
 					(__int128)idle * shape->count;
 		}
 	}

@@ -59,7 +59,7 @@ void rp_svg_style(struct buf *b)
 	buf_puts(b, "}\n.chart text{font:12px sans-serif;fill:var(--ink)}"
 		    ".chart .title{font-weight:bold;font-size:14px}"
 		    ".chart .grid{stroke:var(--grid);stroke-width:1}"
-		    ".chart .axis{stroke:var(--ink);stroke-width:1}"
+		    ".chart .axis{fill:none;stroke:var(--ink);stroke-width:1}"
 		    ".chart .line{fill:none;stroke-width:2}"
 		    ".chart .tag{fill:var(--ground);font-weight:bold}"
 		    ".chart .end{text-anchor:end}.chart .mid{text-anchor:middle}\n");
@@ -295,10 +295,16 @@ int rp_svg_bars(struct buf *b, const char *title, const char *unit, const char *
 			at += v;
 		}
 	}
-	for (size_t k = 0; k < part_count; k++) {
+	for (size_t k = 0, shown = 0; k < part_count; k++) {
+		double sum = 0;
 		char name[96];
 		size_t len = strlen(parts[k]) < 80 ? strlen(parts[k]) : 80;
 		struct buf t = BUF_INIT;
+
+		for (size_t r = 0; r < row_count; r++)
+			sum += values[r * part_count + k];
+		if (sum <= 0)
+			continue;
 
 		buf_printf(&t, "%zu ", k + 1);
 		buf_put(&t, parts[k], len);
@@ -306,7 +312,7 @@ int rp_svg_bars(struct buf *b, const char *title, const char *unit, const char *
 		if (buf_ok(&t) && t.len < sizeof(name))
 			memcpy(name, t.data, t.len);
 		buf_fini(&t);
-		legend(b, k, name, y + TOP + 10 + 20 * (int)k, false);
+		legend(b, k, name, y + TOP + 10 + 20 * (int)shown++, false);
 	}
 	buf_puts(b, "</g>\n");
 	return rp_svg_bars_height(row_count, part_count);

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "replay/kubectl.h"
+#include "replay/map.h"
 #include "replay/openb.h"
 
 #define FILE_MAX ((size_t)4 << 30)
@@ -261,7 +262,8 @@ static int load_csv_pods(struct rp_trace *t, struct rp_text *pods, struct err *e
 	int rc;
 
 	t->fractions = rp_trace_is_json(t);
-	rc = rp_openb_pods(t, pods->path, pods->data, pods->len, err);
+	rc = t->pod_map != NULL ? rp_map_pods(t->pod_map, t, pods->path, pods->data, pods->len, err)
+				: rp_openb_pods(t, pods->path, pods->data, pods->len, err);
 	text_fini(pods);
 	return rc;
 }
@@ -282,7 +284,10 @@ static int load_texts(struct rp_trace *t, struct rp_text *nodes, struct rp_text 
 			return err_set(err, ERR_INVALID,
 				       "%s: pods in JSON need the nodes in JSON too, %s is a table",
 				       pods->path, nodes->path);
-		rc = rp_openb_nodes(t, nodes->path, nodes->data, nodes->len, err);
+		rc = t->node_map != NULL
+			     ? rp_map_nodes(t->node_map, t, nodes->path, nodes->data, nodes->len,
+					    err)
+			     : rp_openb_nodes(t, nodes->path, nodes->data, nodes->len, err);
 		return rc < 0 ? rc : load_csv_pods(t, pods, err);
 	}
 	t->json[0] = *nodes;

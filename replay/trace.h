@@ -51,6 +51,8 @@ struct rp_text {
 	char *path; /* owned; for messages */
 };
 
+struct rp_map;
+
 struct rp_trace {
 	struct strpool *pod_names;  /* id = index in pods */
 	struct strpool *node_names; /* id = index in nodes; = id in the cluster for CSV nodes */
@@ -65,10 +67,12 @@ struct rp_trace {
 	size_t chain_count;
 	struct rp_node *nodes;
 	size_t node_count, node_cap;
-	int64_t gpu_milli;      /* of all nodes */
-	size_t refused;         /* pods left out because their request is not valid */
-	bool fractions;         /* CSV pods on JSON nodes: shares are fractions of a GPU */
-	int64_t unit_mib;       /* mean memory of a GPU: what request sizes are measured by */
+	int64_t gpu_milli; /* of all nodes */
+	size_t refused;    /* pods left out because their request is not valid */
+	bool fractions;    /* CSV pods on JSON nodes: shares are fractions of a GPU */
+	int64_t unit_mib;  /* mean memory of a GPU: what request sizes are measured by */
+	/* How tables are to be read; borrowed, set between init and load; NULL = openb. */
+	const struct rp_map *pod_map, *node_map;
 	struct rp_text json[2]; /* a cluster in JSON form, read anew for each run */
 };
 

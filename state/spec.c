@@ -45,8 +45,10 @@ void st_pod_spec_totals(const struct st_pod_spec *p, int64_t *ret_cpu_milli, int
 		init_cpu = arith_max(init_cpu, add(side_cpu, k->cpu_milli));
 		init_mem = arith_max(init_mem, add(side_mem, k->mem_bytes));
 	}
-	cpu = add(arith_max(add(cpu, side_cpu), init_cpu), p->overhead_cpu_milli);
-	mem = add(arith_max(add(mem, side_mem), init_mem), p->overhead_mem_bytes);
+	cpu = p->pod_cpu_given ? p->pod_cpu_milli : arith_max(add(cpu, side_cpu), init_cpu);
+	mem = p->pod_mem_given ? p->pod_mem_bytes : arith_max(add(mem, side_mem), init_mem);
+	cpu = add(cpu, p->overhead_cpu_milli);
+	mem = add(mem, p->overhead_mem_bytes);
 	*ret_cpu_milli = cpu;
 	*ret_mem_mib = mem == INT64_MAX ? INT64_MAX : mem / MIB + (mem % MIB != 0);
 }

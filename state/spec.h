@@ -76,6 +76,10 @@ struct st_pod_spec {
 	bool gated;    /* has scheduling gates */
 	int64_t overhead_cpu_milli;
 	int64_t overhead_mem_bytes;
+	/* Requests of the pod as a whole (spec.resources, Kubernetes 1.34): where given, they count in the
+	 * place of what its containers ask for. */
+	bool pod_cpu_given, pod_mem_given;
+	int64_t pod_cpu_milli, pod_mem_bytes;
 	size_t annotation_count;
 	struct st_kv *annotations;
 	size_t container_count; /* init containers first, in order, then the regular ones */
@@ -86,8 +90,8 @@ struct st_pod_spec {
 const char *st_pod_annotation(const struct st_pod_spec *p, const char *key);
 
 /* CPU and host memory of the whole pod as Kubernetes counts them: the larger of (sum of regular
- * containers + sidecars) and each init container with the sidecars started before it, plus
- * overhead. Saturates at INT64_MAX. */
+ * containers + sidecars) and each init container with the sidecars started before it, or what
+ * the pod as a whole asks for; plus overhead. Saturates at INT64_MAX. */
 void st_pod_spec_totals(const struct st_pod_spec *p, int64_t *ret_cpu_milli, int64_t *ret_mem_mib);
 
 #endif

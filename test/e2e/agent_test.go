@@ -25,7 +25,7 @@ var runtimes = map[bool]func() (*harness.Runtime, error){
 var runtimesStarted []*harness.Runtime
 
 func newRuntime(required bool) (*harness.Runtime, error) {
-	dir, err := os.MkdirTemp("", "tessera-e2e-")
+	dir, err := os.MkdirTemp("", "tessera-node-")
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (n *gpuNode) main(name string) harness.ContainerSpec {
 	out := filepath.Join(n.t.TempDir(), name)
 	must(n.t, os.MkdirAll(out, 0o777))
 	return harness.ContainerSpec{Name: name,
-		Command: []string{"/bin/sh", "-c", "cp /fake/nvml.log /out/limits; env; cat /proc/self/mounts; " +
+		Command: []string{"/bin/sh", "-c", "cp /fake/nvml.log /out/limits 2>/dev/null; env; cat /proc/self/mounts; " +
 			"ls -d /dev/nvidia* /run/nvidia-mps/control /tmp/nvidia-mps/control 2>/dev/null; " +
 			"echo told; exec sleep 1000000"},
 		Mounts: map[string]string{"/fake": filepath.Dir(n.hw.Script), "/out": out}}
@@ -170,7 +170,7 @@ func sleeper(name string) harness.ContainerSpec {
 func told(t *testing.T, c *harness.Created) []string {
 	t.Helper()
 	must(t, harness.Poll(10*time.Second, 10*time.Millisecond, func() error {
-		if out := c.Output(); !strings.HasSuffix(out, "told\n") {
+		if out := c.Output(); !strings.HasSuffix(out, "\ntold\n") {
 			return fmt.Errorf("%s wrote %q", c.Name, out)
 		}
 		return nil

@@ -28,6 +28,10 @@ static void put_pod(struct buf *b, const struct st_pod_spec *p)
 		   p->ns, p->name, p->uid, p->node, p->nominated_node, p->scheduler, p->priority,
 		   p->phase, p->deleting ? " deleting" : "", p->gated ? " gated" : "",
 		   (long long)p->overhead_cpu_milli, (long long)p->overhead_mem_bytes);
+	if (p->pod_cpu_given)
+		buf_printf(b, " cpu=%lld", (long long)p->pod_cpu_milli);
+	if (p->pod_mem_given)
+		buf_printf(b, " mem=%lld", (long long)p->pod_mem_bytes);
 	for (size_t i = 0; i < p->annotation_count; i++)
 		buf_printf(b, " @%s=%s", p->annotations[i].key, p->annotations[i].value);
 	for (size_t i = 0; i < p->container_count; i++) {
@@ -67,6 +71,12 @@ Test(kube_object, pods)
 		{"{\"metadata\":{\"name\":\"p\"}}", PLAIN},
 		{POD("\"spec\":null,\"status\":null,\"extra\":[{}]"), PLAIN},
 		{POD("\"spec\":{\"containers\":null,\"nodeName\":null,\"priority\":null}"), PLAIN},
+		{POD("\"spec\":{\"resources\":{\"requests\":{\"cpu\":\"1500m\",\"memory\":\"1Ki\"}}}"),
+		 PLAIN " cpu=1500 mem=1024"},
+		{POD("\"spec\":{\"resources\":{\"limits\":{\"cpu\":\"2\"}}}"), PLAIN},
+		{POD("\"spec\":{\"resources\":{\"requests\":{\"cpu\":\"0\"}}}"), PLAIN " cpu=0"},
+		{POD("\"spec\":{\"resources\":{\"requests\":{\"cpu\":\"many\"}}}"),
+		 "!spec.resources.requests.cpu: quantity \"many\" does not start with a number"},
 		{POD("\"status\":{\"phase\":\"Succeeded\"}"),
 		 "default/p uid= node= nominated= sched= prio=0 phase=2 over=0/0"},
 		{POD("\"status\":{\"phase\":\"Failed\"}"),

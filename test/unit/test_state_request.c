@@ -88,6 +88,25 @@ Test(state_spec, pod_totals)
 	totals(plain, 2, INT64_MAX, INT64_MAX);
 }
 
+/* Kubernetes 1.34: what the pod as a whole asks for counts in the place of its containers' sum. */
+Test(state_spec, pod_level_requests_replace_the_sum)
+{
+	struct st_container_spec k = {.cpu_milli = 100, .mem_bytes = MIB};
+	struct st_pod_spec p = {.container_count = 1,
+				.containers = &k,
+				.overhead_cpu_milli = 50,
+				.pod_cpu_given = true,
+				.pod_cpu_milli = 2000};
+	int64_t c, m;
+
+	st_pod_spec_totals(&p, &c, &m);
+	cr_expect(c == 2050 && m == 1); /* memory: not given */
+	p.pod_mem_given = true;
+	p.pod_mem_bytes = 5 * (int64_t)MIB;
+	st_pod_spec_totals(&p, &c, &m);
+	cr_expect(c == 2050 && m == 5);
+}
+
 Test(state_spec, overhead_is_added)
 {
 	struct st_container_spec k = {.cpu_milli = 100, .mem_bytes = MIB};

@@ -169,6 +169,11 @@ func (c *ControlPlane) StartAPIServer() error {
 	})
 }
 
+// Pids of the control plane's processes by name.
+func (c *ControlPlane) Pids() map[string]int {
+	return map[string]int{"etcd": c.etcd.Pid(), "kube-apiserver": c.api.Pid()}
+}
+
 // StopAPIServer ends kube-apiserver; kill: without a chance to finish what it is doing.
 func (c *ControlPlane) StopAPIServer(kill bool) {
 	if kill {

@@ -60,6 +60,9 @@ type Exchange struct {
 	Start, End   time.Time
 }
 
+// ProxyHTTP2 lets new proxies speak HTTP/2 over TLS.
+var ProxyHTTP2 = false
+
 // NewProxy listens on loopback. With certFile and keyFile it speaks TLS (HTTP/1.1).
 func NewProxy(seed int64, target func() *url.URL, upstream *tls.Config, certFile, keyFile string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +73,10 @@ func NewProxy(seed int64, target func() *url.URL, upstream *tls.Config, certFile
 		watches: map[*http.Request]context.CancelFunc{},
 		transport: &http.Transport{TLSClientConfig: upstream, MaxIdleConnsPerHost: 512,
 			ForceAttemptHTTP2: upstream != nil}}
-	p.server = &http.Server{Handler: p, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
+	p.server = &http.Server{Handler: p}
+	if !ProxyHTTP2 { // whose streams cannot be reset as networks do
+		p.server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	}
 	if certFile != "" {
 		p.URL = "https://" + l.Addr().String()
 		go func() { _ = p.server.ServeTLS(l, certFile, keyFile) }()

@@ -57,7 +57,7 @@ static void count_change(void *ctx)
 Test(enforcer_mps, changes_are_told)
 {
 	struct en_mps_options o = options();
-	int changes = 0;
+	static int changes; /* the fixture stops the daemon after the test */
 
 	o.changed = count_change;
 	o.changed_ctx = &changes;

@@ -32,7 +32,7 @@ fail() {
 
 # Prints what a folder's programs are made of: rebuilt when that changes.
 fingerprint() { # fingerprint FOLDER
-	{ go version && cat "$1"/{go.mod,go.sum,main.go} && cat "$1"/*/main.go 2>/dev/null; true; } | sha256sum
+	{ go version && cat "$1"/{go.mod,go.sum,main.go} && { cat "$1"/*/main.go 2>/dev/null || true; }; } | sha256sum
 }
 
 is_built() { # is_built FOLDER PROGRAM

@@ -224,10 +224,15 @@ static int run(struct args *a, const struct rp_trace *t)
 static int run_mig(struct args *a)
 {
 	const char *const given[][2] = {
-		{"--nodes", a->in.nodes_path},      {"--pods", a->in.pods_path},
-		{"--order", a->in.order_path},      {"--csv", a->csv_path},
-		{"--decisions", a->decisions_path}, {"--ties", a->ties_text},
+		{"--nodes", a->in.nodes_path},
+		{"--pods", a->in.pods_path},
+		{"--order", a->in.order_path},
+		{"--csv", a->csv_path},
+		{"--decisions", a->decisions_path},
+		{"--ties", a->ties_text},
 		{"--time", a->time_text},
+		{"--html", a->html_path},
+		{"--svg", a->svg_path},
 	};
 	struct err err = ERR_INIT;
 
@@ -246,94 +251,95 @@ static int run_mig(struct args *a)
 	return rp_mig_command(&a->mig);
 }
 
+static struct args args; /* of the only command of this process */
+
+static const struct rp_option options[] = {
+	{"nodes", "FILE", RP_OPT_TEXT, &args.in.nodes_path, 0, 0,
+	 "nodes: openb CSV, or a cluster as kubectl get nodes,pods -A -o json prints it"},
+	{"pods", "FILE", RP_OPT_TEXT, &args.in.pods_path, 0, 0,
+	 "pods: openb CSV, or such a JSON file, perhaps the same (its pending pods arrive)"},
+	{"pods-format", "MAP", RP_OPT_TEXT, &args.in.pods_format, 0, 0,
+	 "the pods are another trace's table: alibaba-2020, alibaba-2025, alibaba-2026,\n"
+	 "helios, philly or a map file; replay/FORMATS.md"},
+	{"nodes-format", "MAP", RP_OPT_TEXT, &args.in.nodes_format, 0, 0,
+	 "likewise the nodes: alibaba-2026-nodes or a map file"},
+	{"policy", "NAME,...", RP_OPT_TEXT, &args.policies_text, 0, 0,
+	 "policies to compare, or \"all\"; ca-fgd"},
+	{"order", "FILE", RP_OPT_TEXT, &args.in.order_path, 0, 0,
+	 "arrivals and node ranks from a file"},
+	{"seed", "N,A-B,...", RP_OPT_TEXT, &args.in.seeds_text, 0, 0,
+	 "a run for each seed: of arrivals and ranks where no order is given, of random\n"
+	 "policies and ties; 42. A cluster in JSON keeps its order unless a seed is given"},
+	{"inflate", "R", RP_OPT_DECIMAL, &args.in.inflate_nano, 1, INT64_C(1000000000000),
+	 "clone pods until R times the GPUs are asked for; 1.3, for JSON none"},
+	{"ties", "rank|random", RP_OPT_TEXT, &args.ties_text, 0, 0,
+	 "which node of equal score wins: smallest rank, or a coin; rank,random runs both"},
+	{"workload", "trace|online", RP_OPT_TEXT, &args.workload, 0, 0,
+	 "what the measure expects: the pods of the trace, or an estimate from those placed\n"
+	 "so far, as in the extender; trace"},
+	{"time", "trace|stays|made", RP_OPT_TEXT, &args.time_text, 0, 0,
+	 "pods arrive, wait, run and leave: at the trace's own times; at made-up times, with\n"
+	 "the trace's stays where known; or with stays made up too"},
+	{"queue", "backfill|fifo|none", RP_OPT_TEXT, &args.queue_text, 0, 0,
+	 "with --time, pods without room: wait, and are passed by those that fit; wait\n"
+	 "strictly in line; are refused. backfill"},
+	{"max-wait", "SECONDS", RP_OPT_INTEGER, &args.max_wait_s, 1, 4000000000,
+	 "with --time: a pod that waited so long is refused; no bound"},
+	{"arrivals", "N", RP_OPT_INTEGER, &args.arrivals, 1, 100000000,
+	 "with --time stays|made: so many pods drawn from the trace; each of it once"},
+	{"load", "R", RP_OPT_DECIMAL, &args.load_nano, 1000000, INT64_C(100000000000),
+	 "with --time stays|made: GPU time asked for, as a part of the cluster's; 0.95"},
+	{"stay", "SECONDS", RP_OPT_INTEGER, &args.median_s, 1, 2678400,
+	 "with --time stays|made: median of the stays that are made up; 650"},
+	{"mig-workload", "MIX", RP_OPT_TEXT, &args.mig.workload, 0, 0,
+	 "no trace: MIG instances that come and go, of profiles drawn from a mix: uniform, small,\n"
+	 "large, bimodal, middle, ends, thirds, or PROFILE=WEIGHT,... Compares placed workloads,\n"
+	 "memory units and stranded units with those of the first policy on the same arrivals;\n"
+	 "policies: firstfit,bestfit,fgd,ca-fgd; load: memory units, 1.2"},
+	{"mig-product", "NAME", RP_OPT_TEXT, &args.mig.product, 0, 0,
+	 "whose GPUs; NVIDIA A100-SXM4-40GB"},
+	{"mig-gpus", "N", RP_OPT_INTEGER, &args.mig.gpus, 1, 1000000, "how many in all; 32"},
+	{"mig-gpus-per-node", "N", RP_OPT_INTEGER, &args.mig.gpus_per_node, 1, ST_GPUS_MAX, "8"},
+	{"mig-length", "N", RP_OPT_INTEGER, &args.mig.length, 1, 1000000,
+	 "mean stays that are counted, after 5 that are not; 20"},
+	{"csv", "FILE", RP_OPT_TEXT, &args.csv_path, 0, 0,
+	 "write the whole curves over the load that arrived, or over time"},
+	{"html", "FILE", RP_OPT_TEXT, &args.html_path, 0, 0,
+	 "write a report with charts, to be opened in a browser; replay/READING.md"},
+	{"svg", "FILE", RP_OPT_TEXT, &args.svg_path, 0, 0, "write the charts alone, for slides"},
+	{"json", NULL, RP_OPT_FLAG, &args.json, 0, 0, "print an array of objects, no table"},
+	{"decisions", "FILE", RP_OPT_TEXT, &args.decisions_path, 0, 0,
+	 "write where each pod went, with the measure after it"},
+	{"check", NULL, RP_OPT_FLAG, &args.b.check, 0, 0,
+	 "recount the whole model by brute force after each run"},
+	{"jobs", "N", RP_OPT_INTEGER, &args.b.jobs, 1, RP_JOBS_MAX,
+	 "runs at the same time; one for each CPU. The results do not depend on it"},
+	{"quiet", NULL, RP_OPT_FLAG, &args.in.quiet, 0, 0,
+	 "no progress bar, no warnings, no explanations"},
+};
+
 int rp_cmd_run(const struct rp_command *self, int argc, char **argv)
 {
-	static struct args a;
-	const struct rp_option options[] = {
-		{"nodes", "FILE", RP_OPT_TEXT, &a.in.nodes_path, 0, 0,
-		 "nodes: openb CSV, or a cluster as kubectl get nodes,pods -A -o json prints it"},
-		{"pods", "FILE", RP_OPT_TEXT, &a.in.pods_path, 0, 0,
-		 "pods: openb CSV, or such a JSON file, perhaps the same (its pending pods arrive)"},
-		{"pods-format", "MAP", RP_OPT_TEXT, &a.in.pods_format, 0, 0,
-		 "the pods are another trace's table: alibaba-2020, alibaba-2025, alibaba-2026,\n"
-		 "helios, philly or a map file; replay/FORMATS.md"},
-		{"nodes-format", "MAP", RP_OPT_TEXT, &a.in.nodes_format, 0, 0,
-		 "likewise the nodes: alibaba-2026-nodes or a map file"},
-		{"policy", "NAME,...", RP_OPT_TEXT, &a.policies_text, 0, 0,
-		 "policies to compare, or \"all\"; ca-fgd"},
-		{"order", "FILE", RP_OPT_TEXT, &a.in.order_path, 0, 0,
-		 "arrivals and node ranks from a file"},
-		{"seed", "N,A-B,...", RP_OPT_TEXT, &a.in.seeds_text, 0, 0,
-		 "a run for each seed: of arrivals and ranks where no order is given, of random\n"
-		 "policies and ties; 42. A cluster in JSON keeps its order unless a seed is given"},
-		{"inflate", "R", RP_OPT_DECIMAL, &a.in.inflate_nano, 1, INT64_C(1000000000000),
-		 "clone pods until R times the GPUs are asked for; 1.3, for JSON none"},
-		{"ties", "rank|random", RP_OPT_TEXT, &a.ties_text, 0, 0,
-		 "which node of equal score wins: smallest rank, or a coin; rank,random runs both"},
-		{"workload", "trace|online", RP_OPT_TEXT, &a.workload, 0, 0,
-		 "what the measure expects: the pods of the trace, or an estimate from those placed\n"
-		 "so far, as in the extender; trace"},
-		{"time", "trace|stays|made", RP_OPT_TEXT, &a.time_text, 0, 0,
-		 "pods arrive, wait, run and leave: at the trace's own times; at made-up times, with\n"
-		 "the trace's stays where known; or with stays made up too"},
-		{"queue", "backfill|fifo|none", RP_OPT_TEXT, &a.queue_text, 0, 0,
-		 "with --time, pods without room: wait, and are passed by those that fit; wait\n"
-		 "strictly in line; are refused. backfill"},
-		{"max-wait", "SECONDS", RP_OPT_INTEGER, &a.max_wait_s, 1, 4000000000,
-		 "with --time: a pod that waited so long is refused; no bound"},
-		{"arrivals", "N", RP_OPT_INTEGER, &a.arrivals, 1, 100000000,
-		 "with --time stays|made: so many pods drawn from the trace; each of it once"},
-		{"load", "R", RP_OPT_DECIMAL, &a.load_nano, 1000000, INT64_C(100000000000),
-		 "with --time stays|made: GPU time asked for, as a part of the cluster's; 0.95"},
-		{"stay", "SECONDS", RP_OPT_INTEGER, &a.median_s, 1, 2678400,
-		 "with --time stays|made: median of the stays that are made up; 650"},
-		{"mig-workload", "MIX", RP_OPT_TEXT, &a.mig.workload, 0, 0,
-		 "no trace: MIG instances that come and go, of profiles drawn from a mix: uniform, small,\n"
-		 "large, bimodal, middle, ends, thirds, or PROFILE=WEIGHT,... Compares placed workloads,\n"
-		 "memory units and stranded units with those of the first policy on the same arrivals;\n"
-		 "policies: firstfit,bestfit,fgd,ca-fgd; load: memory units, 1.2"},
-		{"mig-product", "NAME", RP_OPT_TEXT, &a.mig.product, 0, 0,
-		 "whose GPUs; NVIDIA A100-SXM4-40GB"},
-		{"mig-gpus", "N", RP_OPT_INTEGER, &a.mig.gpus, 1, 1000000, "how many in all; 32"},
-		{"mig-gpus-per-node", "N", RP_OPT_INTEGER, &a.mig.gpus_per_node, 1, ST_GPUS_MAX,
-		 "8"},
-		{"mig-length", "N", RP_OPT_INTEGER, &a.mig.length, 1, 1000000,
-		 "mean stays that are counted, after 5 that are not; 20"},
-		{"csv", "FILE", RP_OPT_TEXT, &a.csv_path, 0, 0,
-		 "write the whole curves over the load that arrived, or over time"},
-		{"html", "FILE", RP_OPT_TEXT, &a.html_path, 0, 0,
-		 "write a report with charts, to be opened in a browser; replay/READING.md"},
-		{"svg", "FILE", RP_OPT_TEXT, &a.svg_path, 0, 0,
-		 "write the charts alone, for slides"},
-		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an array of objects, no table"},
-		{"decisions", "FILE", RP_OPT_TEXT, &a.decisions_path, 0, 0,
-		 "write where each pod went, with the measure after it"},
-		{"check", NULL, RP_OPT_FLAG, &a.b.check, 0, 0,
-		 "recount the whole model by brute force after each run"},
-		{"jobs", "N", RP_OPT_INTEGER, &a.b.jobs, 1, RP_JOBS_MAX,
-		 "runs at the same time; one for each CPU. The results do not depend on it"},
-		{"quiet", NULL, RP_OPT_FLAG, &a.in.quiet, 0, 0,
-		 "no progress bar, no warnings, no explanations"},
-	};
+	struct args *a = &args;
 	struct rp_trace t;
 	struct err err = ERR_INIT;
 	int status, rc;
 
-	a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT,
-			  .mig = {.gpus = 32, .gpus_per_node = 8, .length = 20},
-			  .argc = argc,
-			  .argv = argv};
+	*a = (struct args){.in.inflate_nano = RP_INFLATE_DEFAULT,
+			   .mig = {.gpus = 32, .gpus_per_node = 8, .length = 20},
+			   .argc = argc,
+			   .argv = argv};
 	if (!rp_command_options(self, options, sizeof(options) / sizeof(options[0]), argc, argv,
 				&status))
 		return status;
-	rc = parse_lists(&a, &err);
+	rc = parse_lists(a, &err);
 	if (rc < 0)
 		return rp_command_failed(rc, &err);
-	if (a.mig.workload != NULL)
-		return run_mig(&a);
+	if (a->mig.workload != NULL)
+		return run_mig(a);
 	rp_trace_init(&t);
-	if (rp_inputs_load(&a.in, &t, &status))
-		status = run(&a, &t);
+	if (rp_inputs_load(&a->in, &t, &status))
+		status = run(a, &t);
 	rp_trace_fini(&t);
 	return status;
 }

@@ -202,8 +202,8 @@ static const char *const notes[RP_CHART_KINDS] = {
 	[RP_CHART_WAIT] = "GPU demand of the pods that wait, over time.",
 	[RP_CHART_WAITS] = "How long pods waited until they started.",
 	[RP_CHART_WHY] =
-		"For each pod of the trace and each node with idle GPU, what was in the way first; "
-		"mean over the pods. The numbers in the bars are those of the legend.",
+		("For each pod of the trace and each node with idle GPU, what was in the way first; "
+		 "mean over the pods. The numbers in the bars are those of the legend."),
 	[RP_CHART_MODELS] = "Models as the nodes name them.",
 };
 

@@ -195,11 +195,12 @@ static bool one_move_does(struct st_cluster *c, struct po_placer *p, const struc
 		struct st_decision d;
 		struct st_request again = {.cpu_milli = x->cpu_milli, .mem_mib = x->mem_mib};
 		uint32_t node = x->node, id = 0;
-		struct st_grant g = x->grants[0];
+		struct st_grant g = {0};
 
 		if (x->grant_count != 1 || x->foreign || x->fenced || x->deleting ||
 		    x->state == ST_POD_BINDING)
 			continue;
+		g = x->grants[0];
 		again.item_count = 1;
 		again.items[0] =
 			(struct st_item){.kind = g.kind,

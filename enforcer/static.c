@@ -42,7 +42,7 @@ static int text(const cJSON *o, size_t at, const char *name, const char *fallbac
 		*ret = fallback;
 		return 0;
 	}
-	if (!cJSON_IsString(v) || v->valuestring[0] == '\0')
+	if (v == NULL || !cJSON_IsString(v) || v->valuestring[0] == '\0')
 		return err_set(err, ERR_INVALID, "allocations[%zu].%s is %s", at, name,
 			       v == NULL ? "missing" : "not a text");
 	*ret = v->valuestring;
@@ -337,9 +337,11 @@ int en_static_parse(const char *bytes, size_t len, const char *node,
 	cJSON *root = NULL;
 	const cJSON *list, *o;
 	size_t at = 0;
-	int r = s != NULL ? ku_json_parse(bytes, len, &root, err)
-			  : err_set(err, ERR_NOMEM, "out of memory");
+	int r;
 
+	if (s == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	r = ku_json_parse(bytes, len, &root, err);
 	list = ku_json_get(root, "allocations");
 	if (r == 0 && !cJSON_IsArray(list))
 		r = err_set(err, ERR_INVALID, "allocations: missing, or not a list");

@@ -267,22 +267,22 @@ static bool kill_all(const char *cgroup, const uint32_t *pids, size_t count)
 
 static void stop_one(struct agent *a, const struct run_stop *s)
 {
-	char below[EN_CGROUP_CAP], cgroup[EN_CGROUP_CAP], quoted[ERR_MSG_CAP], name[ERR_MSG_CAP];
+	char leaf[EN_CGROUP_CAP], dir[EN_CGROUP_CAP], quoted[ERR_MSG_CAP], name[ERR_MSG_CAP];
 	uint32_t pids[PIDS_MAX];
 	struct err err = ERR_INIT;
 	size_t count;
 	int r;
 
 	/* The process must still be that container's: numbers are given again. */
-	r = en_cgroup_of("/proc", s->pid, s->id, below, &err);
+	r = en_cgroup_of("/proc", s->pid, s->id, leaf, &err);
 	if (r == 0)
-		r = en_cgroup_join(a->cgroup_mount, below, cgroup, &err);
+		r = en_cgroup_join(a->cgroup_mount, leaf, dir, &err);
 	if (r == ERR_NOT_FOUND)
 		return;
 	if (r == 0) {
-		count = drain(a, s->id, cgroup, pids);
-		if (!kill_all(cgroup, pids, count))
-			r = err_set(&err, ERR_IO, "%.300s: no process can be killed", cgroup);
+		count = drain(a, s->id, dir, pids);
+		if (!kill_all(dir, pids, count))
+			r = err_set(&err, ERR_IO, "%.300s: no process can be killed", dir);
 	}
 	if (r != 0) {
 		log_event(a->log, LOG_LEVEL_ERROR, "stop-failed", "container=%s reason=%s",

@@ -42,7 +42,7 @@ static int text(const cJSON *o, size_t at, const char *name, const char *fallbac
 		*ret = fallback;
 		return 0;
 	}
-	if (!cJSON_IsString(v) || v->valuestring[0] == '\0')
+	if (v == NULL || !cJSON_IsString(v) || v->valuestring[0] == '\0')
 		return err_set(err, ERR_INVALID, "allocations[%zu].%s is %s", at, name,
 			       v == NULL ? "missing" : "not a text");
 	*ret = v->valuestring;
@@ -248,7 +248,7 @@ static int take_grant(struct pod *p, const cJSON *o, size_t at, const char *cont
 	if (r == 0 && g.kind == ST_KIND_SHARE)
 		r = take_share(o, at, &g, err);
 	if (r == 0 && g.kind == ST_KIND_MIG)
-		r = cJSON_IsString(profile)
+		r = profile != NULL && cJSON_IsString(profile)
 			    ? take_mig(o, at, profile->valuestring, &g, err)
 			    : err_set(err, ERR_INVALID,
 				      "allocations[%zu].mig-profile is not a text", at);
@@ -280,7 +280,7 @@ static struct pod *pod_get(struct en_static *s, const char *ns, const char *name
 
 static int take_entry(struct en_static *s, const cJSON *o, size_t at, struct err *err)
 {
-	const char *ns = NULL, *name = NULL, *container = NULL;
+	const char *ns = "", *name = "", *container = "";
 	struct pod *p;
 	int r = known_fields(o, at, err);
 
@@ -308,17 +308,19 @@ static int encode(struct pod *p, const char *node, const struct st_contract_opti
 	struct st_gpu_spec *gpus = calloc(ST_GPUS_MAX, sizeof(*gpus));
 	struct st_cluster *c = st_cluster_new(NULL);
 	struct st_node_spec spec = {.name = node, .from_inventory = true, .gpus = gpus};
-	int r = 0;
+	int r;
 
-	if (gpus == NULL || c == NULL)
-		r = err_set(err, ERR_NOMEM, "out of memory");
-	for (size_t i = 0; r == 0 && i < p->gpu_count; i++) {
+	if (gpus == NULL || c == NULL) {
+		st_cluster_free(c);
+		free(gpus);
+		return err_set(err, ERR_NOMEM, "out of memory");
+	}
+	for (size_t i = 0; i < p->gpu_count; i++) {
 		gpus[i].uuid = p->gpus[i];
 		gpus[i].mem_mib = ANY_GPU_MIB;
 	}
 	spec.gpu_count = p->gpu_count;
-	if (r == 0)
-		r = st_cluster_node_put(c, &spec, &p->d.node, err);
+	r = st_cluster_node_put(c, &spec, &p->d.node, err);
 	for (int i = 0; r == 0 && i < p->d.grant_count; i++) {
 		if (p->d.grants[i].kind == ST_KIND_WHOLE) /* not written, and not looked at */
 			p->d.grants[i].request_mib = p->d.grants[i].limit_mib = ANY_GPU_MIB;
@@ -337,9 +339,11 @@ int en_static_parse(const char *bytes, size_t len, const char *node,
 	cJSON *root = NULL;
 	const cJSON *list, *o;
 	size_t at = 0;
-	int r = s != NULL ? ku_json_parse(bytes, len, &root, err)
-			  : err_set(err, ERR_NOMEM, "out of memory");
+	int r;
 
+	if (s == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	r = ku_json_parse(bytes, len, &root, err);
 	list = ku_json_get(root, "allocations");
 	if (r == 0 && !cJSON_IsArray(list))
 		r = err_set(err, ERR_INVALID, "allocations: missing, or not a list");

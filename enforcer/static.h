@@ -26,7 +26,7 @@ struct en_static;
  * ERR_TOO_LARGE (the file), ERR_NOMEM. */
 int en_static_load(const char *path, const char *node, const struct st_contract_options *opt,
 		   struct en_static **ret, struct err *err);
-int en_static_parse(const char *text, size_t len, const char *node,
+int en_static_parse(const char *bytes, size_t len, const char *node,
 		    const struct st_contract_options *opt, struct en_static **ret, struct err *err);
 void en_static_free(struct en_static *s);
 

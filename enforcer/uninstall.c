@@ -86,8 +86,9 @@ static int check_agent(const struct work *w, int *ret_fd, struct err *err)
 /* Containers lose their limits; without --force none may be there. */
 static int release_containers(struct work *w, struct err *err)
 {
-	const struct en_limits_options lo = {.library = w->o.nvml[0] != '\0' ? w->o.nvml : NULL,
-					     .smi = w->o.smi};
+	const struct en_limits_options lo = {
+		.library = w->o.nvml != NULL && w->o.nvml[0] != '\0' ? w->o.nvml : NULL,
+		.smi = w->o.smi};
 	struct en_doctor_container *list = calloc(CONTAINERS_MAX, sizeof(*list));
 	struct en_limits *limits = NULL;
 	size_t count = list != NULL ? en_doctor_scan("", list, CONTAINERS_MAX) : 0;

@@ -41,6 +41,7 @@ static void rows_free(struct row *rows)
 	struct row *r, *next;
 
 	HASH_ITER(hh, rows, r, next) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
 		HASH_DEL(rows, r);
 		row_free(r);
 	}
@@ -309,6 +310,7 @@ static int merge(struct en_usage *u, struct row **fresh, struct err *err)
 	struct row *r, *next, *old;
 
 	HASH_ITER(hh, *fresh, r, next) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
 		HASH_DEL(*fresh, r);
 		HASH_FIND_STR(u->rows, r->key, old);
 		if (old != NULL) {

@@ -546,10 +546,11 @@ static int check_request(struct parse *p, const struct st_request *req)
 static int parse(const struct st_pod_spec *pod, const struct st_contract_options *opt,
 		 struct st_request *ret, struct st_warnings *ret_warn, bool *left, struct err *err)
 {
-	struct parse p = {.pod = pod, .opt = opt, .warn = ret_warn, .err = err, .left = left};
+	struct parse p = {.pod = pod, .opt = opt, .warn = ret_warn, .err = err};
 	struct st_request req = {0};
 	int r;
 
+	p.left = left;
 	if (ret_warn != NULL)
 		ret_warn->count = 0;
 	r = contract_collect(&p);

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/quantity.h"
 #include "enforcer/mig_internal.h"
 
 #define FILE_MAX ((size_t)1 << 20)
@@ -46,16 +47,40 @@ void mig_save(struct en_mig *m)
 	buf_fini(&b);
 }
 
-static void load_line(struct en_mig *m, const char *line)
+static bool load_number(char **at, unsigned *ret)
 {
+	const char *word = strsep(at, " ");
+	int64_t v;
+
+	if (word == NULL || integer_parse(word, 0, UINT32_MAX, &v, NULL) != 0)
+		return false;
+	*ret = (unsigned)v;
+	return true;
+}
+
+static bool load_text(char **at, char *ret, size_t cap)
+{
+	const char *word = strsep(at, " ");
+
+	return word != NULL && word[0] != '\0' && (size_t)snprintf(ret, cap, "%s", word) < cap;
+}
+
+/* A line that is none of ours is left out. */
+static void load_line(struct en_mig *m, char *line)
+{
+	const char *what = strsep(&line, " ");
 	struct mig_own o = {0};
 	struct mig_mode mode = {0};
 
-	if (m->own_count < MIG_OWN_MAX &&
-	    sscanf(line, "instance %96s %u %u %u %u %96s", o.gpu, &o.at.id, &o.at.profile_id,
-		   &o.at.at.start, &o.at.at.size, o.at.uuid) == 6)
+	if (line == NULL)
+		return;
+	if (strcmp(what, "instance") == 0 && m->own_count < MIG_OWN_MAX &&
+	    load_text(&line, o.gpu, sizeof(o.gpu)) && load_number(&line, &o.at.id) &&
+	    load_number(&line, &o.at.profile_id) && load_number(&line, &o.at.at.start) &&
+	    load_number(&line, &o.at.at.size) && load_text(&line, o.at.uuid, sizeof(o.at.uuid)))
 		m->own[m->own_count++] = o;
-	else if (m->mode_count < ST_GPUS_MAX && sscanf(line, "mode %96s", mode.gpu) == 1)
+	else if (strcmp(what, "mode") == 0 && m->mode_count < ST_GPUS_MAX &&
+		 load_text(&line, mode.gpu, sizeof(mode.gpu)))
 		m->modes[m->mode_count++] = mode;
 }
 
@@ -190,14 +215,18 @@ static int want_of(const struct en_probe *probe, const struct en_holding *h, int
 	int p = -1;
 
 	ret->gpu = gpu_find(probe, h->gpus[i]);
-	if (ret->gpu == NULL)
-		return err_set(err, ERR_NOT_FOUND, "%s is not there", h->gpus[i]);
+	if (ret->gpu == NULL) {
+		(void)err_set(err, ERR_NOT_FOUND, "%s is not there", h->gpus[i]);
+		return ERR_NOT_FOUND;
+	}
 	g = ret->gpu->has_geometry ? &ret->gpu->geometry
 				   : st_mig_table_find(ret->gpu->product, ret->gpu->mem_mib);
 	p = g != NULL ? st_mig_profile_find(g, h->grant.profile) : -1;
-	if (p < 0 || g->profiles[p].id < 0)
-		return err_set(err, ERR_NOT_FOUND, "%s has no MIG profile %s", h->gpus[i],
-			       h->grant.profile);
+	if (p < 0 || g->profiles[p].id < 0) {
+		(void)err_set(err, ERR_NOT_FOUND, "%s has no MIG profile %s", h->gpus[i],
+			      h->grant.profile);
+		return ERR_NOT_FOUND;
+	}
 	ret->profile = &g->profiles[p];
 	ret->start = h->grant.start[i];
 	return 0;

@@ -6,7 +6,7 @@
 
 #include "enforcer/mig.h"
 
-#define MIG_OWN_MAX (ST_GPUS_MAX * 8)
+#define MIG_OWN_MAX 128
 
 struct mig_own {
 	char gpu[EN_UUID_CAP];

@@ -108,9 +108,11 @@ static int make_cluster(struct sim *s)
 	int rc = 0;
 
 	s->c = st_cluster_new(NULL);
-	if (s->c == NULL || gpus == NULL)
-		rc = err_set(s->err, ERR_NOMEM, "out of memory");
-	for (uint32_t g = 0; rc == 0 && g < o->gpus_per_node; g++) {
+	if (s->c == NULL || gpus == NULL) {
+		free(gpus);
+		return err_set(s->err, ERR_NOMEM, "out of memory");
+	}
+	for (uint32_t g = 0; g < o->gpus_per_node; g++) {
 		gpus[g].mem_mib = o->mem_mib;
 		gpus[g].mig_enabled = true;
 		gpus[g].has_geometry = true;

@@ -229,10 +229,11 @@ int rp_mig_command(const struct rp_mig_args *a)
 	if (rc < 0)
 		return rp_command_failed(rc, &err);
 	results = calloc(a->policy_count * a->seed_count, sizeof(*results));
-	if (results == NULL)
-		rc = err_set(&err, ERR_NOMEM, "out of memory");
-	else
-		rc = run_all(a, &o, results, &err);
+	if (results == NULL) {
+		(void)err_set(&err, ERR_NOMEM, "out of memory");
+		return rp_command_failed(ERR_NOMEM, &err);
+	}
+	rc = run_all(a, &o, results, &err);
 	if (rc == 0) {
 		print_all(a, &o, results);
 		if (fflush(stdout) != 0 || ferror(stdout))

@@ -383,8 +383,10 @@ static int remember(struct st_cluster *c, struct kept **ret, size_t *ret_count, 
 {
 	struct kept *all = calloc(st_cluster_pod_count(c) + 1, sizeof(*all));
 	size_t n = 0;
-	int rc = all != NULL ? 0 : out_of_memory(err);
+	int rc = 0;
 
+	if (all == NULL)
+		return out_of_memory(err);
 	for (const struct st_pod *p = st_cluster_pod_next(c, NULL); rc == 0 && p != NULL;
 	     p = st_cluster_pod_next(c, p))
 		if (movable(p))
@@ -571,8 +573,11 @@ int rp_defrag_nodes(struct st_cluster *c, struct po_placer *p, size_t nodes, str
 	struct defrag x = {.c = c, .p = p, .closed = closed};
 	struct kept *all = NULL;
 	size_t count = 0;
-	int rc = closed != NULL ? remember(c, &all, &count, err) : out_of_memory(err), back;
+	int rc, back;
 
+	if (closed == NULL)
+		return out_of_memory(err);
+	rc = remember(c, &all, &count, err);
 	if (rc == 0)
 		rc = empty_nodes(&x, closed, nodes, err);
 	back = all != NULL ? undo(&x, all, moved_only(c, all, count), err) : 0;

@@ -266,12 +266,13 @@ static int try_list(struct rp_planner *p, const struct list *l, struct rp_plan_c
 		    struct err *err)
 {
 	struct priced *order = malloc((l->count + 1) * sizeof(*order));
-	int rc = order != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < l->count; i++)
+	if (order == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; i < l->count; i++)
 		order[i] = (struct priced){rp_planner_cost(p, &l->items[i]), i};
-	if (rc == 0)
-		qsort(order, l->count, sizeof(*order), by_cost);
+	qsort(order, l->count, sizeof(*order), by_cost);
 	for (size_t i = 0; rc == 0 && i < l->count; i++) {
 		rc = try(p, &l->items[order[i].i], err);
 		if (rc == 1)
@@ -388,7 +389,7 @@ static int enlarge(struct rp_planner *p, const struct rp_plan_counts *sample, si
 /* Search on a sample, then near its result with all pods. 1; 0: to be done from nothing. */
 static int search_sample(struct rp_planner *p, struct rp_plan_counts *best, struct err *err)
 {
-	struct rp_plan_counts c;
+	struct rp_plan_counts c = {0};
 	struct rp_planner sample;
 	struct err ignored = ERR_INIT;
 	int rc = rp_planner_open(&sample, p->t, p->types, p->type_count, p->opt, SAMPLE, err);
@@ -422,7 +423,7 @@ int rp_plan_find(const struct rp_trace *t, const struct rp_node_type *types, siz
 
 	if (rc == 0) {
 		plan.bound_nano = rp_planner_bound(&p);
-		rc = p.pod_count > 2 * SAMPLE ? search_sample(&p, &best, err) : 0;
+		rc = p.pod_count > (size_t)2 * SAMPLE ? search_sample(&p, &best, err) : 0;
 		if (rc == 0)
 			rc = search(&p, &best, err);
 		rc = rc < 0 ? rc : prove(&p, &plan, &best, err);

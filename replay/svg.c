@@ -145,17 +145,23 @@ static void axes(struct buf *b, const struct rp_chart *c, const struct plot *p)
 {
 	double sx = step_of(p->x1 - p->x0, 8), sy = step_of(p->y1 - p->y0, 5);
 	double right = RP_SVG_WIDTH - RIGHT, bottom = py(p, p->y0);
+	double x0 = ceil(p->x0 / sx - 1e-9) * sx, y0 = ceil(p->y0 / sy - 1e-9) * sy;
 
-	for (double y = ceil(p->y0 / sy - 1e-9) * sy; y <= p->y1 + sy * 1e-6; y += sy) {
+	for (int i = 0; i <= (int)((p->y1 - y0) / sy + 1e-6); i++) {
+		double y = y0 + i * sy;
+
 		buf_printf(b, "<path class=\"grid\" d=\"M%d %.1fH%.1f\"/>", LEFT, py(p, y), right);
 		buf_printf(b, "<text class=\"end\" x=\"%d\" y=\"%.1f\">%.4g</text>", LEFT - 6,
 			   py(p, y) + 4, fabs(y) < 1e-9 ? 0 : y);
 	}
-	for (double x = ceil(p->x0 / sx - 1e-9) * sx; x <= p->x1 + sx * 1e-6; x += sx)
+	for (int i = 0; i <= (int)((p->x1 - x0) / sx + 1e-6); i++) {
+		double x = x0 + i * sx;
+
 		buf_printf(b,
 			   "<path class=\"axis\" d=\"M%.1f %.1fv5\"/>"
 			   "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">%.6g</text>",
 			   px(p, x), bottom, px(p, x), bottom + 18, fabs(x) < 1e-9 ? 0 : x);
+	}
 	buf_printf(b, "<path class=\"axis\" d=\"M%d %dV%.1fH%.1f\"/>", LEFT, p->top + TOP, bottom,
 		   right);
 	buf_printf(b, "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">", (LEFT + right) / 2,
@@ -257,12 +263,15 @@ int rp_svg_bars(struct buf *b, const char *title, const char *unit, const char *
 	buf_printf(b, "</title><text class=\"title\" x=\"%d\" y=\"%d\">", left, y + 18);
 	rp_svg_text(b, title);
 	buf_puts(b, "</text>");
-	for (double v = 0; v <= most + step * 1e-6; v += step)
+	for (int i = 0; i <= (int)(most / step + 1e-6); i++) {
+		double v = i * step;
+
 		buf_printf(b,
 			   "<path class=\"grid\" d=\"M%.1f %dV%d\"/>"
 			   "<text class=\"mid\" x=\"%.1f\" y=\"%d\">%.4g</text>",
 			   left + v / most * width, y + TOP - 6, bottom, left + v / most * width,
 			   bottom + 16, v);
+	}
 	buf_printf(b, "<text class=\"mid\" x=\"%d\" y=\"%d\">", left + width / 2, bottom + 34);
 	rp_svg_text(b, unit);
 	buf_puts(b, "</text>");

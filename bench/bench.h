@@ -8,10 +8,11 @@
 #include "base/rng.h"
 #include "policy/policy.h"
 
-double bench_cpu_s(void);    /* CPU seconds of this process */
-int64_t bench_now_ns(void);  /* monotonic */
-long bench_peak_kib(void);   /* largest resident size so far */
-uint64_t bench_allocs(void); /* calls of malloc, calloc and realloc so far */
+double bench_cpu_s(void);            /* CPU seconds of this process */
+int64_t bench_now_ns(void);          /* monotonic */
+double bench_process_cpu_s(int pid); /* of another one; < 0: it cannot be read */
+long bench_peak_kib(void);           /* largest resident size so far */
+uint64_t bench_allocs(void);         /* calls of malloc, calloc and realloc so far */
 
 /* Sorts v and prints "<label> p50 ... p99 ... max ... us". */
 void bench_print_ns(const char *label, int64_t *v, size_t n);

@@ -205,27 +205,6 @@ static size_t exchange(int fd, const struct buf *req, char *reply, size_t cap)
 	}
 }
 
-static double process_cpu_s(pid_t pid)
-{
-	char path[64], *text = NULL, *p;
-	size_t len;
-	unsigned long ticks = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (file_read(path, 1 << 16, &text, &len, NULL) < 0)
-		die(path);
-	p = strrchr(text, ')');
-	/* Behind the name come the state and ten numbers, then the times in user and system mode. */
-	for (int i = 0; p != NULL && i < 12; i++)
-		p = strchr(p + 1, ' ');
-	if (p == NULL)
-		die("stat");
-	ticks = strtoul(p, &p, 10);
-	ticks += strtoul(p, NULL, 10);
-	free(text);
-	return (double)ticks / (double)sysconf(_SC_CLK_TCK);
-}
-
 static void body_make(const char *nodes_csv, unsigned want, struct buf *ret, unsigned *ret_names)
 {
 	char *text, *line, *save = NULL;
@@ -277,14 +256,14 @@ static double measure(const char *label, pid_t pid, uint16_t port, const struct 
 
 	for (int i = 0; i < 50; i++)
 		exchange(fd, req, reply, sizeof(reply));
-	cpu = process_cpu_s(pid);
+	cpu = bench_process_cpu_s(pid);
 	for (size_t i = 0; i < n; i++) {
 		int64_t start = bench_now_ns();
 
 		exchange(fd, req, reply, sizeof(reply));
 		t[i] = bench_now_ns() - start;
 	}
-	cpu = process_cpu_s(pid) - cpu;
+	cpu = bench_process_cpu_s(pid) - cpu;
 	bench_print_ns(label, t, n);
 	*ret_p50 = bench_percentile(t, n, 500);
 	*ret_p99 = bench_percentile(t, n, 990);

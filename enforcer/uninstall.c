@@ -181,6 +181,7 @@ static int clean_node(const struct work *w, struct err *err)
 	struct buf node = BUF_INIT, status = BUF_INIT;
 	struct ku_client *c = NULL;
 	struct ku_config config;
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): options without a value are "" */
 	int r = w->o.kubeconfig[0] != '\0' ? ku_config_load(w->o.kubeconfig, NULL, &config, err)
 					   : ku_config_in_cluster(NULL, &config, err);
 

@@ -185,6 +185,7 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 
 		fill = fill < cap ? fill : cap;
 		if (m->valued[i]) {
+			/* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): as above */
 			fill = s.fill[i];
 			lost = cpu >= m->cpu[i] ? 0 : r;
 		}

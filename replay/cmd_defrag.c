@@ -129,11 +129,13 @@ static int parse_request(const char *text, struct st_request *req, struct err *e
 
 static void print_table(const struct st_cluster *c, const struct rp_moves *m, bool room)
 {
+	/* Room is on one node, the first. */
+	const char *where = m->node_count > 0 ? st_cluster_node(c, m->nodes[0])->name : "no node";
+
 	if (room && m->count == 0)
-		printf("It fits on %s as it is.\n", st_cluster_node(c, m->nodes[0])->name);
+		printf("It fits on %s as it is.\n", where);
 	else if (room)
-		printf("Room on %s after %zu moves:\n", st_cluster_node(c, m->nodes[0])->name,
-		       m->count);
+		printf("Room on %s after %zu moves:\n", where, m->count);
 	else
 		printf("%zu nodes without GPU pods after %zu moves:\n", m->node_count, m->count);
 	for (size_t i = 0; i < m->count; i++)

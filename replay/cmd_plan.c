@@ -56,7 +56,7 @@ static int parse_types(struct args *a, struct err *err)
 
 static int parse(struct args *a, struct err *err)
 {
-	const struct po_policy *policies[RP_POLICIES_MAX];
+	const struct po_policy *policies[RP_POLICIES_MAX] = {NULL};
 	size_t count = 0;
 	int rc = parse_types(a, err);
 
@@ -204,6 +204,7 @@ static int plan(struct args *a, const struct rp_trace *t)
 	a->opt.progress = &progress;
 	rc = rp_plan_find(t, a->types, a->type_count, &a->opt, &p, &err);
 	rp_progress_clear(&progress);
+	a->opt.progress = NULL;
 	if (rc < 0) {
 		rp_command_failed(rc, &err);
 		return rc == ERR_INVALID ? RP_EXIT_INPUT : RP_EXIT_FAILED;

@@ -23,7 +23,7 @@ typedef int (*rp_job_fn)(void *ctx, size_t i, struct rp_job *job, struct err *er
 int rp_jobs_run(size_t count, size_t threads, rp_job_fn fn, void *ctx, struct rp_progress *progress,
 		struct err *err);
 /* A progress callback for what the task calls; ctx is its struct rp_job. */
-void rp_job_progress(void *job, size_t done, size_t total);
+void rp_job_progress(void *ctx, size_t done, size_t total);
 /* CPUs this process may use, at most RP_JOBS_MAX. */
 size_t rp_jobs_default(void);
 

@@ -260,6 +260,7 @@ static int try_one(void *ctx, size_t i, struct rp_job *job, struct err *err)
 }
 
 int rp_planner_try_all(struct rp_planner *p, const struct rp_plan_counts *list, size_t count,
+		       /* NOLINTNEXTLINE(readability-non-const-parameter): the jobs write to it */
 		       int *ret, struct rp_plan_point *points, struct err *err)
 {
 	struct round r = {.p = p, .list = list, .ret = ret, .points = points};

@@ -131,6 +131,7 @@ static void values_of(const struct rp_charts *c, size_t i, int64_t v[COLUMNS])
 		v[11] = rp_curve_at(&r->curve, r->curve.last).frag;
 		return;
 	}
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): results or sims, one of them */
 	v[0] = (int64_t)(s->at_once + s->waited);
 	v[1] = (int64_t)s->refused;
 	v[2] = (int64_t)s->unfinished;

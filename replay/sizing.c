@@ -104,11 +104,13 @@ static int read_row(struct rp_sizing *s, const cJSON *o, size_t row, struct err 
 	    (rc = get_number(o, row, "limit_mib", MIB_MAX, &v.limit_mib, err)) < 0 ||
 	    (rc = get_number(o, row, "samples", SAMPLES_MAX, &v.samples, err)) < 0)
 		return rc;
-	/* Names are only read; what is kept is a copy. */
+	/* Names are only read; what is kept is a copy.
+	 * NOLINTBEGIN(performance-no-int-to-ptr) */
 	v.ns = (char *)(uintptr_t)ns;
 	v.kind = (char *)(uintptr_t)kind;
 	v.workload = (char *)(uintptr_t)workload;
 	v.container = (char *)(uintptr_t)container;
+	/* NOLINTEND(performance-no-int-to-ptr) */
 	v.samples = arith_max(v.samples, 0);
 	u = find(s, &v);
 	if (u == NULL)

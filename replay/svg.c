@@ -240,89 +240,115 @@ int rp_svg_bars_height(size_t rows, size_t parts)
 	return TOP + (body > key ? body : key);
 }
 
-int rp_svg_bars(struct buf *b, const char *title, const char *unit, const char *const *rows,
-		size_t row_count, const char *const *parts, size_t part_count, const double *values,
-		int y)
+/* A chart of bars while it is drawn. */
+struct bars {
+	const char *const *rows, *const *parts;
+	size_t row_count, part_count;
+	const double *values; /* [row][part] */
+	double most;          /* what the width stands for */
+	int left, width, y;
+};
+
+static double bars_value(const struct bars *c, size_t row, size_t part)
 {
-	int left = 120, width = RP_SVG_WIDTH - RIGHT - left, bottom;
-	double most = 0, step;
+	return c->values[row * c->part_count + part];
+}
 
-	for (size_t r = 0; r < row_count; r++) {
-		double sum = 0;
+static double bars_x(const struct bars *c, double v)
+{
+	return v / c->most * c->width;
+}
 
-		for (size_t k = 0; k < part_count; k++)
-			sum += values[r * part_count + k];
-		most = fmax(most, sum);
-	}
-	most = most > 0 ? most : 1;
-	step = step_of(most, 6);
-	most = ceil(most / step - 1e-9) * step;
-	bottom = y + TOP + (int)row_count * (BAR + 8);
-	buf_puts(b, "<g class=\"chart\" role=\"img\"><title>");
-	rp_svg_text(b, title);
-	buf_printf(b, "</title><text class=\"title\" x=\"%d\" y=\"%d\">", left, y + 18);
-	rp_svg_text(b, title);
-	buf_puts(b, "</text>");
-	for (int i = 0; i <= (int)(most / step + 1e-6); i++) {
-		double v = i * step;
+static void bars_grid(struct buf *b, const struct bars *c, double step, const char *unit)
+{
+	int bottom = c->y + TOP + (int)c->row_count * (BAR + 8);
+
+	for (int i = 0; i <= (int)(c->most / step + 1e-6); i++) {
+		double x = c->left + bars_x(c, i * step);
 
 		buf_printf(b,
 			   "<path class=\"grid\" d=\"M%.1f %dV%d\"/>"
 			   "<text class=\"mid\" x=\"%.1f\" y=\"%d\">%.4g</text>",
-			   left + v / most * width, y + TOP - 6, bottom, left + v / most * width,
-			   bottom + 16, v);
+			   x, c->y + TOP - 6, bottom, x, bottom + 16, i * step);
 	}
-	buf_printf(b, "<text class=\"mid\" x=\"%d\" y=\"%d\">", left + width / 2, bottom + 34);
+	buf_printf(b, "<text class=\"mid\" x=\"%d\" y=\"%d\">", c->left + c->width / 2,
+		   bottom + 34);
 	rp_svg_text(b, unit);
 	buf_puts(b, "</text>");
-	for (size_t r = 0; r < row_count; r++) {
-		int top = y + TOP + (int)r * (BAR + 8);
-		double at = 0;
+}
 
-		buf_printf(b, "<text class=\"end\" x=\"%d\" y=\"%d\">", left - 8, top + 14);
-		rp_svg_text(b, rows[r]);
-		buf_puts(b, "</text>");
-		for (size_t k = 0; k < part_count; k++) {
-			double v = values[r * part_count + k];
+static void bars_row(struct buf *b, const struct bars *c, size_t r)
+{
+	int top = c->y + TOP + (int)r * (BAR + 8);
+	double at = 0;
 
-			if (v <= 0)
-				continue;
-			buf_printf(b,
-				   "<rect class=\"f%zu\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" "
-				   "height=\"%d\"><title>",
-				   k % COLOURS, left + at / most * width, top, v / most * width,
-				   BAR);
-			rp_svg_text(b, rows[r]);
-			buf_puts(b, ", ");
-			rp_svg_text(b, parts[k]);
-			buf_printf(b, ": %.2f</title></rect>", v);
-			/* Where there is room, the part's number says which it is. */
-			if (v / most * width > 18)
-				buf_printf(b,
-					   "<text class=\"mid tag\" x=\"%.1f\" y=\"%d\">%zu</text>",
-					   left + (at + v / 2) / most * width, top + 15, k + 1);
-			at += v;
-		}
+	buf_printf(b, "<text class=\"end\" x=\"%d\" y=\"%d\">", c->left - 8, top + 14);
+	rp_svg_text(b, c->rows[r]);
+	buf_puts(b, "</text>");
+	for (size_t k = 0; k < c->part_count; k++) {
+		double v = bars_value(c, r, k);
+
+		if (v <= 0)
+			continue;
+		buf_printf(
+			b,
+			"<rect class=\"f%zu\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\"><title>",
+			k % COLOURS, c->left + bars_x(c, at), top, bars_x(c, v), BAR);
+		rp_svg_text(b, c->rows[r]);
+		buf_puts(b, ", ");
+		rp_svg_text(b, c->parts[k]);
+		buf_printf(b, ": %.2f</title></rect>", v);
+		/* Where there is room, the part's number says which it is. */
+		if (bars_x(c, v) > 18)
+			buf_printf(b, "<text class=\"mid tag\" x=\"%.1f\" y=\"%d\">%zu</text>",
+				   c->left + bars_x(c, at + v / 2), top + 15, k + 1);
+		at += v;
 	}
-	for (size_t k = 0, shown = 0; k < part_count; k++) {
-		double sum = 0;
-		char name[96];
-		size_t len = strlen(parts[k]) < 80 ? strlen(parts[k]) : 80;
-		struct buf t = BUF_INIT;
+}
 
-		for (size_t r = 0; r < row_count; r++)
-			sum += values[r * part_count + k];
+/* Parts that occur, each with the number that its bars bear. */
+static void bars_legend(struct buf *b, const struct bars *c)
+{
+	for (size_t k = 0, shown = 0; k < c->part_count; k++) {
+		char name[96];
+		double sum = 0;
+
+		for (size_t r = 0; r < c->row_count; r++)
+			sum += bars_value(c, r, k);
 		if (sum <= 0)
 			continue;
-
-		buf_printf(&t, "%zu ", k + 1);
-		buf_put(&t, parts[k], len);
-		memset(name, 0, sizeof(name));
-		if (buf_ok(&t) && t.len < sizeof(name))
-			memcpy(name, t.data, t.len);
-		buf_fini(&t);
-		legend(b, k, name, y + TOP + 10 + 20 * (int)shown++, false);
+		snprintf(name, sizeof(name), "%zu %.80s", k + 1, c->parts[k]);
+		legend(b, k, name, c->y + TOP + 10 + 20 * (int)shown++, false);
 	}
+}
+
+int rp_svg_bars(struct buf *b, const char *title, const char *unit, const char *const *rows,
+		size_t row_count, const char *const *parts, size_t part_count, const double *values,
+		int y)
+{
+	struct bars c = {rows, parts, row_count, part_count, values, 0, 120, 0, y};
+	double step;
+
+	c.width = RP_SVG_WIDTH - RIGHT - c.left;
+	for (size_t r = 0; r < row_count; r++) {
+		double sum = 0;
+
+		for (size_t k = 0; k < part_count; k++)
+			sum += bars_value(&c, r, k);
+		c.most = fmax(c.most, sum);
+	}
+	c.most = c.most > 0 ? c.most : 1;
+	step = step_of(c.most, 6);
+	c.most = ceil(c.most / step - 1e-9) * step;
+	buf_puts(b, "<g class=\"chart\" role=\"img\"><title>");
+	rp_svg_text(b, title);
+	buf_printf(b, "</title><text class=\"title\" x=\"%d\" y=\"%d\">", c.left, y + 18);
+	rp_svg_text(b, title);
+	buf_puts(b, "</text>");
+	bars_grid(b, &c, step, unit);
+	for (size_t r = 0; r < row_count; r++)
+		bars_row(b, &c, r);
+	bars_legend(b, &c);
 	buf_puts(b, "</g>\n");
 	return rp_svg_bars_height(row_count, part_count);
 }

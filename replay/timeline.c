@@ -146,7 +146,7 @@ static void law_init(struct law *law, const struct rp_made *how)
 
 	fr_fixed_init(&law->f);
 	law->how = how;
-	for (int64_t z = -6 * 65536; z <= 6 * 65536; z += 1024) {
+	for (int64_t z = -INT64_C(6) * 65536; z <= INT64_C(6) * 65536; z += 1024) {
 		int64_t density = fr_exp2(&law->f, -((z * z >> 17) * LOG2E_Q16 >> 16));
 
 		sum += (__int128)density * arith_min(stay_at(law, z, false), STAY_MAX_MS);
@@ -173,7 +173,7 @@ static int population_init(struct population *p, const struct rp_trace *t, const
 {
 	int64_t sum = 0;
 
-	p->until = malloc((t->pod_count + 1) * sizeof(*p->until));
+	p->until = calloc(t->pod_count + 1, sizeof(*p->until));
 	if (p->until == NULL)
 		return out_of_memory(err);
 	p->work = 0;
@@ -190,7 +190,7 @@ static int population_init(struct population *p, const struct rp_trace *t, const
 
 static uint32_t draw_met_pod(const struct population *p, size_t count, struct rng *rng)
 {
-	int64_t x = (int64_t)rng_below(rng, (uint64_t)p->until[count - 1]);
+	int64_t x = (int64_t)rng_below(rng, (uint64_t)arith_max(p->until[count - 1], 1));
 	size_t lo = 0, hi = count - 1;
 
 	while (lo < hi) {
@@ -251,9 +251,11 @@ static int add_arrivals(const struct rp_trace *t, const struct law *law, const s
 		       (int64_t)t->pod_count;
 	__int128 at = 0;
 	uint32_t *pods = malloc((t->pod_count + 1) * sizeof(*pods));
-	int rc = pods != NULL ? 0 : out_of_memory(err);
+	int rc = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < t->pod_count; i++)
+	if (pods == NULL)
+		return out_of_memory(err);
+	for (uint32_t i = 0; i < t->pod_count; i++)
 		pods[i] = i;
 	for (size_t i = 0; rc == 0 && i < count; i++) {
 		size_t left = how->count > 0 ? t->pod_count : t->pod_count - i;
@@ -280,12 +282,16 @@ int rp_timeline_made(const struct rp_trace *t, const struct rp_made *how, struct
 	struct law *law = malloc(sizeof(*law));
 	size_t cap = 0;
 	struct rng rng;
-	int rc = law != NULL ? 0 : out_of_memory(err);
+	int rc;
 
-	if (rc == 0) {
-		law_init(law, how);
-		rc = population_init(&p, t, law, err);
+	if (t->pod_count == 0) {
+		free(law);
+		return err_set(err, ERR_INVALID, "no pod in the trace");
 	}
+	if (law == NULL)
+		return out_of_memory(err);
+	law_init(law, how);
+	rc = population_init(&p, t, law, err);
 	if (rc == 0 && (p.work == 0 || t->gpu_milli == 0))
 		rc = err_set(err, ERR_INVALID, "no pod of the trace asks for a GPU");
 	if (rc == 0) {
@@ -296,10 +302,11 @@ int rp_timeline_made(const struct rp_trace *t, const struct rp_made *how, struct
 		rc = add_arrivals(t, law, &p, &rng, &l, &cap, err);
 	free(p.until);
 	free(law);
-	if (rc < 0) {
+	if (rc < 0 || l.count == 0) {
 		free(l.visits);
-		return rc;
+		return rc < 0 ? rc : err_set(err, ERR_INVALID, "nothing arrives");
 	}
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are visits */
 	l.end_ms = l.visits[l.count - 1].at_ms;
 	l.begin_ms = l.end_ms / 4;
 	*ret = l;

@@ -97,9 +97,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_usage(text, size - 1, &err);
 		break;
 	case 3: {
-		char *line = strndup(text, size - 1);
+		char *line = malloc(size);
 
-		if (line != NULL && rp_node_type_parse(line, &types[0], &err) == 0)
+		if (line == NULL)
+			abort();
+		memcpy(line, text, size - 1);
+		line[size - 1] = '\0';
+		if (rp_node_type_parse(line, &types[0], &err) == 0)
 			check(types[0].gpus <= ST_GPUS_MAX && types[0].cost_nano > 0);
 		free(line);
 		break;

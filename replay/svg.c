@@ -1,6 +1,7 @@
 #include "replay/svg.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -310,7 +311,7 @@ static void bars_row(struct buf *b, const struct bars *c, size_t r)
 static void bars_legend(struct buf *b, const struct bars *c)
 {
 	for (size_t k = 0, shown = 0; k < c->part_count; k++) {
-		char name[96];
+		char name[128];
 		double sum = 0;
 
 		for (size_t r = 0; r < c->row_count; r++)

@@ -31,7 +31,7 @@ static int cmd_hook(int argc, char *const *argv)
 
 static int cmd_doctor(int argc, char *const *argv)
 {
-	return en_doctor_main(argc, argv, STDOUT_FILENO);
+	return en_doctor_main(argc + 1, argv - 1, STDOUT_FILENO);
 }
 
 static const struct command commands[] = {

@@ -317,19 +317,23 @@ static void run_page(struct ex_exchange *x)
 #define PROM "text/plain; version=0.0.4; charset=utf-8"
 #define HTML "text/html; charset=utf-8"
 
+#define SMALL ((size_t)1 << 20)
+#define REVIEW ((size_t)4 << 20) /* an API server takes objects of 3 MiB at most */
+
 const struct ex_route ex_routes[] = {
-	{"filter", true, "POST", EX_VERB_FILTER, run_filter, refuse_filter, NULL, true},
+	{"filter", true, "POST", EX_VERB_FILTER, run_filter, refuse_filter, NULL, true, 0},
 	{"prioritize", true, "POST", EX_VERB_PRIORITIZE, run_prioritize, refuse_prioritize, NULL,
-	 true},
-	{"bind", true, "POST", EX_VERB_BIND, run_bind, refuse_bind, NULL, true},
-	{"preempt", true, "POST", EX_VERB_PREEMPT, run_preempt, refuse_preempt, NULL, true},
-	{"/api/v1/pods/release", false, "POST", EX_VERB_RELEASE, run_release, NULL, NULL, true},
-	{"/validate", false, "POST", EX_VERB_VALIDATE, run_validate, NULL, NULL, false},
-	{"/mutate", false, "POST", EX_VERB_MUTATE, run_mutate, NULL, NULL, false},
-	{"/api/v1/cluster", false, "GET", EX_VERB_CLUSTER, run_cluster, NULL, NULL, false},
-	{"/metrics", false, "GET", EX_VERB_METRICS, run_metrics, NULL, PROM, false},
-	{"/healthz", false, "GET", EX_VERB_OTHER, run_health, NULL, PLAIN, false},
-	{"/readyz", false, "GET", EX_VERB_OTHER, run_ready, NULL, PLAIN, false},
-	{"/", false, "GET", EX_VERB_OTHER, run_page, NULL, HTML, false},
-	{NULL, false, NULL, EX_VERB_OTHER, NULL, NULL, NULL, false},
+	 true, 0},
+	{"bind", true, "POST", EX_VERB_BIND, run_bind, refuse_bind, NULL, true, SMALL},
+	{"preempt", true, "POST", EX_VERB_PREEMPT, run_preempt, refuse_preempt, NULL, true, 0},
+	{"/api/v1/pods/release", false, "POST", EX_VERB_RELEASE, run_release, NULL, NULL, true,
+	 SMALL},
+	{"/validate", false, "POST", EX_VERB_VALIDATE, run_validate, NULL, NULL, false, REVIEW},
+	{"/mutate", false, "POST", EX_VERB_MUTATE, run_mutate, NULL, NULL, false, REVIEW},
+	{"/api/v1/cluster", false, "GET", EX_VERB_CLUSTER, run_cluster, NULL, NULL, false, 0},
+	{"/metrics", false, "GET", EX_VERB_METRICS, run_metrics, NULL, PROM, false, 0},
+	{"/healthz", false, "GET", EX_VERB_OTHER, run_health, NULL, PLAIN, false, 0},
+	{"/readyz", false, "GET", EX_VERB_OTHER, run_ready, NULL, PLAIN, false, 0},
+	{"/", false, "GET", EX_VERB_OTHER, run_page, NULL, HTML, false, 0},
+	{NULL, false, NULL, EX_VERB_OTHER, NULL, NULL, NULL, false, 0},
 };

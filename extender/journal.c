@@ -189,6 +189,9 @@ static int open_file(struct ex_journal *j, struct err *err)
  * other file stays as it is. */
 static bool torn_record(const char *tail, size_t len)
 {
+	/* Zeros are what a file system leaves of a write that a power cut met. */
+	while (len > 0 && tail[len - 1] == '\0')
+		len--;
 	return strncmp(tail, EX_JOURNAL_LINE_START,
 		       len < strlen(EX_JOURNAL_LINE_START) ? len : strlen(EX_JOURNAL_LINE_START)) ==
 	       0;

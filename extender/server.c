@@ -202,10 +202,24 @@ static bool is_json(const char *type)
 	return len == strlen("application/json") && strncasecmp(type, "application/json", len) == 0;
 }
 
+static size_t body_max(const struct ex_exchange *x)
+{
+	size_t all = x->server->cfg.max_body;
+	size_t own = x->route != NULL ? x->route->max_body : 0;
+
+	return own > 0 && own < all ? own : all;
+}
+
 static void too_large(struct ex_exchange *x, unsigned long long size)
 {
-	refuse(x, 413, "the request has %llu bytes or more, and --max-body allows %zu", size,
-	       x->server->cfg.max_body);
+	size_t max = body_max(x);
+
+	if (max < x->server->cfg.max_body)
+		refuse(x, 413, "the request has %llu bytes or more, and %s takes %zu", size,
+		       x->route->path, max);
+	else
+		refuse(x, 413, "the request has %llu bytes or more, and --max-body allows %zu",
+		       size, max);
 }
 
 static void check_body(struct ex_exchange *x)
@@ -220,7 +234,7 @@ static void check_body(struct ex_exchange *x)
 	else if (type != NULL && !is_json(type))
 		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
 		       "Content-Type is \"%.100s\", not application/json", type);
-	else if (size > x->server->cfg.max_body)
+	else if (size > body_max(x))
 		too_large(x, size);
 	else
 		buf_reserve(&x->in, size < FIRST_RESERVE ? (size_t)size : FIRST_RESERVE);
@@ -263,7 +277,7 @@ static enum MHD_Result take_body(struct ex_exchange *x, const char *data, size_t
 		return MHD_NO;
 	if (x->refused)
 		return MHD_YES;
-	if (x->received > x->server->cfg.max_body) {
+	if (x->received > body_max(x)) {
 		too_large(x, x->received);
 		return MHD_YES;
 	}

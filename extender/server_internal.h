@@ -22,6 +22,9 @@ struct ex_route {
 	void (*refuse)(struct ex_exchange *x, const char *text);
 	const char *type; /* of the reply; NULL: application/json */
 	bool guarded;     /* where clients have certificates, this needs one */
+	/* Bytes of a body, where --max-body allows more; 0: that alone. A tree of JSON takes some forty times
+	 * the memory of its text, and the scheduler's long bodies are not made into one. */
+	size_t max_body;
 };
 extern const struct ex_route ex_routes[];
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/quantity.h"
@@ -11,11 +12,61 @@
 #define DEFAULT_INFLATE_NANO 1300000000
 #define ORDER_FILE_MAX ((size_t)1 << 30)
 
+static const char *file_of(const struct rp_option *o)
+{
+	const char *path = o->arg != NULL && strcmp(o->arg, "FILE") == 0 && o->type == RP_OPT_TEXT
+				   ? *(const char *const *)o->dst
+				   : NULL;
+
+	return path != NULL && strcmp(path, "-") != 0 ? path : NULL;
+}
+
+static bool is_written(const struct rp_option *o)
+{
+	static const char *const names[] = {"csv", "html", "svg", "decisions"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(o->name, names[i]) == 0)
+			return true;
+	return false;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	if (strcmp(a, b) == 0)
+		return stat(a, &x) != 0 || S_ISREG(x.st_mode);
+	return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+	       x.st_ino == y.st_ino;
+}
+
+/* What is written must not be what is read, nor be written twice. */
+static int check_files(const struct rp_option *options, size_t count, struct err *err)
+{
+	for (size_t i = 0; i < count; i++) {
+		const char *out = is_written(&options[i]) ? file_of(&options[i]) : NULL;
+
+		for (size_t k = 0; out != NULL && k < count; k++) {
+			const char *other = k != i ? file_of(&options[k]) : NULL;
+
+			if (other != NULL && same_file(out, other))
+				return err_set(err, ERR_INVALID,
+					       "--%s: %s is the file of --%s, too", options[i].name,
+					       out, options[k].name);
+		}
+	}
+	return 0;
+}
+
 bool rp_command_options(const struct rp_command *self, const struct rp_option *options,
 			size_t count, int argc, char **argv, int *ret_status)
 {
 	struct err err = ERR_INIT;
 	int rc = rp_options_parse(options, count, argc, argv, &err);
+
+	if (rc == 0)
+		rc = check_files(options, count, &err);
 
 	if (rc == 0)
 		return true;

@@ -278,3 +278,28 @@ Test(extender_listen, ports_out_of_range_are_refused)
 		cr_expect(strstr(err.msg, wrong[i]) != NULL, "%s", err.msg);
 	}
 }
+
+/* What becomes a tree of JSON takes some forty times its text: such bodies are small. */
+Test(extender_http, bodies_that_become_trees_are_small)
+{
+	size_t len = 5 << 20;
+	char *body = malloc(len + 1), *reply;
+	struct xf_http large;
+	long status = 0;
+
+	memset(body, ' ', len);
+	body[len] = '\0';
+	xf_http_open(&large, &f, (size_t)64 << 20);
+	reply = xf_http(&large, "/bind", body, len, NULL, &status);
+	cr_expect_not_null(strstr(reply, "bind takes 1048576"), "%s", reply);
+	free(reply);
+	reply = xf_http(&large, "/validate", body, len, NULL, &status);
+	cr_expect_eq(status, 413);
+	cr_expect_not_null(strstr(reply, "/validate takes 4194304"), "%s", reply);
+	free(reply);
+	reply = xf_http(&large, "/filter", body, len, NULL, &status);
+	cr_expect_null(strstr(reply, " takes "), "the scheduler's may be large: %s", reply);
+	free(reply);
+	xf_http_close(&large);
+	free(body);
+}

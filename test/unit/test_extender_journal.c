@@ -496,3 +496,29 @@ Test(extender_journal_file, a_file_that_was_removed_is_noticed)
 	xf_close(&f);
 	free(cluster);
 }
+
+/* What a power cut leaves of a write may be zeros. */
+Test(extender_journal_file, zeros_at_the_end_are_cut_off)
+{
+	static const struct xf_pod pod = {.uid = "a", .annotations = "\"gpu-fraction\":\"0.5\""};
+	char *cluster = two_nodes(), *before, *after;
+	struct xf f;
+	FILE *file;
+
+	xf_open(&f, cluster, NULL, path);
+	cr_assert_not_null(xf_schedule(&f, pod, "n1"));
+	before = xf_books(&f);
+	xf_close(&f);
+	file = fopen(path, "a");
+	cr_assert_not_null(file);
+	for (int i = 0; i < 5000; i++)
+		fputc('\0', file);
+	cr_assert_eq(fclose(file), 0);
+	xf_open(&f, cluster, NULL, path);
+	after = xf_books(&f);
+	cr_expect_str_eq(after, before);
+	free(before);
+	free(after);
+	xf_close(&f);
+	free(cluster);
+}

@@ -203,11 +203,15 @@ static void start(struct bench *b)
 
 static void memory(struct bench *b)
 {
-	char path[64], *text = NULL, *at;
+	char path[64], *text = NULL;
+	const char *at;
 	size_t len;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)b->pid);
-	if (file_read(path, 65536, &text, &len, NULL) != 0 || (at = strstr(text, "VmRSS:")) == NULL)
+	if (file_read(path, 65536, &text, &len, NULL) != 0)
+		die(path);
+	at = strstr(text, "VmRSS:");
+	if (at == NULL)
 		die(path);
 	tell(b, "resident memory, 64 allocations", (double)strtol(at + 6, NULL, 10) / 1024, "MiB",
 	     20);

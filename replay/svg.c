@@ -1,8 +1,8 @@
 #include "replay/svg.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LEFT 64

@@ -98,7 +98,7 @@ stage "banned functions, floats in the core" "${gcc[@]}" banned
 stage "headers stand alone" "${gcc[@]}" headers
 stage "build (gcc, -Werror)" "${gcc[@]}" programs tests benches VARIANT=release
 stage "build (clang, -Werror)" build_clang
-stage "report in a headless browser" test/report_browser.sh
+stage "report in a headless browser" env BUILD="$out/gcc" test/report_browser.sh
 stage "tests (release, gcc)" "${gcc[@]}" test VARIANT=release
 stage "tests (release, clang)" test_clang
 stage "tests (asan, ubsan)" "${gcc[@]}" test VARIANT=asan

@@ -266,7 +266,7 @@ Test(victims, foreign_mig_instances)
 	struct st_gpu_spec gpu = {.mem_mib = PLACE_A100_MIB,
 				  .mig_enabled = true,
 				  .instance_count = 1,
-				  .instances = {{"3g.20gb", 4}}};
+				  .instances = {{.profile = "3g.20gb", .start = 4}}};
 	struct st_node_spec spec = {.name = "m",
 				    .product = PLACE_A100,
 				    .cpu_milli = 16000,

@@ -20,7 +20,7 @@ for how in "--seed 1-3" "--time made --arrivals 500"; do
 		--pods test/golden/small/pods.csv --policy ca-fgd,bestfit --quiet $how \
 		--html "$dir/report.html" >"$dir/table"
 	# shellcheck disable=SC2086
-	timeout 60 "$browser" --headless --no-sandbox ${CHROMIUM_FLAGS:-} --disable-gpu --disable-dev-shm-usage --no-zygote \
+	timeout 180 "$browser" --headless --no-sandbox ${CHROMIUM_FLAGS:-} --disable-gpu --disable-dev-shm-usage --no-zygote \
 		--user-data-dir="$dir/profile" --enable-logging=stderr --virtual-time-budget=2000 \
 		--dump-dom "file://$dir/report.html" >"$dir/dom" 2>"$dir/log" || {
 		tail -5 "$dir/log"

@@ -109,11 +109,15 @@ func TestWatchOpenButDead(t *testing.T) {
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 	`"message":"too old resource version: 1 (44930)","reason":"Expired","code":410}}` + "\n"
 
-// noBoundErrors: a pod that is bound must not carry the mark of a failed bind.
+// noBoundErrors: a pod that is bound must not carry the mark of a failed bind. Where the API server answers
+// neither the Binding nor the reads after it, nobody can know in time: that is said in these words.
 func (w *world) noBoundErrors(t *testing.T) {
 	t.Helper()
 	for _, p := range w.rec.Pods() {
-		if c := p.Condition("PodScheduled"); p.Spec.NodeName != "" && c.Status != "True" {
+		c := p.Condition("PodScheduled")
+		if strings.Contains(c.Message, "is not known yet; it is being read") {
+			t.Logf("%s: %s", p.Metadata.Name, c.Message)
+		} else if p.Spec.NodeName != "" && c.Status != "True" {
 			t.Errorf("%s is on %s with PodScheduled %s %s: %s", p.Metadata.Name, p.Spec.NodeName,
 				c.Status, c.Reason, c.Message)
 		}

@@ -321,6 +321,9 @@ void ex_wire_prioritize(struct buf *out, const struct ex_names *names, const str
 			score = (uint64_t)((unsigned __int128)(v->key[i] - least) * rest /
 					   (second - least));
 		}
+		/* The scheduler counts 0 for who is not in the list, and reads every entry that is. */
+		if (score == 0)
+			continue;
 		if (!first)
 			*p++ = ',';
 		first = false;

@@ -52,8 +52,8 @@ void ex_wire_filter(struct buf *out, const struct ex_names *names, const struct 
 		    const struct ex_verdicts *v);
 void ex_wire_filter_error(struct buf *out, const char *text);
 
-/* HostPriorityList: a bare array with an entry for each node that is EX_OK. The best has 10; the
- * others have 0..rest by where their key lies between the smallest and the second best. */
+/* HostPriorityList: a bare array of nodes that are EX_OK. The best has 10; the others have 0..rest by where
+ * their key lies between the smallest and the second best. Those with 0 are left out, which means 0. */
 void ex_wire_prioritize(struct buf *out, const struct ex_names *names, const struct ex_verdicts *v,
 			unsigned rest);
 

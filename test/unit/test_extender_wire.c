@@ -145,11 +145,10 @@ Test(extender_wire, the_best_is_alone_at_ten)
 	expect_scores((uint64_t[]){5, 7, 0}, 3, 9,
 		      "[{\"Host\":\"n0\",\"Score\":9},{\"Host\":\"n1\",\"Score\":10}]");
 	expect_scores((uint64_t[]){100, 190, UINT64_MAX, 145}, 4, 9,
-		      "[{\"Host\":\"n0\",\"Score\":0},{\"Host\":\"n1\",\"Score\":9},"
-		      "{\"Host\":\"n2\",\"Score\":10},{\"Host\":\"n3\",\"Score\":4}]");
+		      "[{\"Host\":\"n1\",\"Score\":9},{\"Host\":\"n2\",\"Score\":10},"
+		      "{\"Host\":\"n3\",\"Score\":4}]");
 	expect_scores((uint64_t[]){100, 190, UINT64_MAX, 145}, 4, 0,
-		      "[{\"Host\":\"n0\",\"Score\":0},{\"Host\":\"n1\",\"Score\":0},"
-		      "{\"Host\":\"n2\",\"Score\":10},{\"Host\":\"n3\",\"Score\":0}]");
+		      "[{\"Host\":\"n2\",\"Score\":10}]");
 	/* Equal keys should not be; still only one is the best. */
 	expect_scores((uint64_t[]){7, 7, 7}, 3, 9,
 		      "[{\"Host\":\"n0\",\"Score\":10},{\"Host\":\"n1\",\"Score\":9},"

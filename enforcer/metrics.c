@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/prom.h"
 #include "base/version.h"
 
 enum family {
@@ -62,9 +63,7 @@ enum family {
 
 static const char container_labels[] = "namespace, pod, pod_uuid, container, gpu_uuid, gpu";
 
-static const struct {
-	const char *name, *type, *labels, *help;
-} families[FAMILY_COUNT] = {
+static const struct prom_family families[FAMILY_COUNT] = {
 	[BUILD_INFO] = {"tessera_enforcer_build_info", "gauge", "version", "Always 1."},
 	[READY] = {"tessera_enforcer_ready", "gauge", "", "1 when /readyz says so."},
 	[CONDITION] = {"tessera_enforcer_condition", "gauge", "status, reason",
@@ -167,56 +166,15 @@ static const struct {
 
 /* ---- text ---- */
 
-static void begin(struct buf *b, enum family f)
-{
-	buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", families[f].name, families[f].help,
-		   families[f].name, families[f].type);
-}
-
-static void label(struct buf *b, const char *name, const char *value, bool first)
-{
-	buf_printf(b, "%s%s=\"", first ? "{" : ",", name);
-	for (const char *p = value; *p != '\0'; p++) {
-		if (*p == '\\' || *p == '"')
-			buf_putc(b, '\\');
-		if (*p == '\n')
-			buf_puts(b, "\\n");
-		else
-			buf_putc(b, *p);
-	}
-	buf_putc(b, '"');
-}
-
-static void value(struct buf *b, int64_t v)
-{
-	buf_putc(b, ' ');
-	buf_put_i64(b, v);
-	buf_putc(b, '\n');
-}
-
-/* One sample with at most two labels. */
+/* One sample with two labels. */
 static void sample2(struct buf *b, enum family f, const char *l1, const char *v1, const char *l2,
 		    const char *v2, int64_t v)
 {
 	buf_puts(b, families[f].name);
-	if (l1 != NULL)
-		label(b, l1, v1, true);
-	if (l2 != NULL)
-		label(b, l2, v2, false);
-	if (l1 != NULL)
-		buf_putc(b, '}');
-	value(b, v);
-}
-
-static void sample(struct buf *b, enum family f, const char *l, const char *lv, int64_t v)
-{
-	sample2(b, f, l, lv, NULL, NULL, v);
-}
-
-static void single(struct buf *b, enum family f, int64_t v)
-{
-	begin(b, f);
-	sample(b, f, NULL, NULL, v);
+	prom_label(b, l1, v1, true);
+	prom_label(b, l2, v2, false);
+	buf_putc(b, '}');
+	prom_value(b, v);
 }
 
 /* ---- GPUs ---- */
@@ -291,7 +249,7 @@ static bool gpu_value(const struct en_metrics_view *v, const struct en_probe_gpu
 
 static void put_gpus(const struct en_metrics_view *v, enum family f, struct buf *b)
 {
-	begin(b, f);
+	prom_begin(b, &families[f]);
 	for (size_t i = 0; i < v->probe->gpu_count; i++) {
 		const struct en_probe_gpu *g = &v->probe->gpus[i];
 		struct gpu_sums sums;
@@ -302,16 +260,16 @@ static void put_gpus(const struct en_metrics_view *v, enum family f, struct buf 
 			continue;
 		snprintf(idx, sizeof(idx), "%u", g->index);
 		buf_puts(b, families[f].name);
-		label(b, "gpu_uuid", g->uuid, true);
-		label(b, "gpu", idx, false);
+		prom_label(b, "gpu_uuid", g->uuid, true);
+		prom_label(b, "gpu", idx, false);
 		if (f == GPU_INFO)
-			label(b, "product", g->product, false);
+			prom_label(b, "product", g->product, false);
 		if (f == GPU_MODE) {
 			sums_of(v, g->uuid, &sums);
-			label(b, "mode", st_mode_name(sums.mode), false);
+			prom_label(b, "mode", st_mode_name(sums.mode), false);
 		}
 		buf_putc(b, '}');
-		value(b, n);
+		prom_value(b, n);
 	}
 }
 
@@ -356,7 +314,7 @@ static bool container_value(const struct en_metrics_view *v, const struct en_mea
 
 static void put_containers(const struct en_metrics_view *v, enum family f, struct buf *b)
 {
-	begin(b, f);
+	prom_begin(b, &families[f]);
 	for (size_t i = 0; i < v->measured_count; i++) {
 		const struct en_measured *m = &v->measured[i];
 		char idx[24];
@@ -366,14 +324,14 @@ static void put_containers(const struct en_metrics_view *v, enum family f, struc
 			continue;
 		snprintf(idx, sizeof(idx), "%u", m->gpu_idx);
 		buf_puts(b, families[f].name);
-		label(b, "namespace", m->ns, true);
-		label(b, "pod", m->pod, false);
-		label(b, "pod_uuid", m->pod_uid, false);
-		label(b, "container", m->container, false);
-		label(b, "gpu_uuid", m->gpu, false);
-		label(b, "gpu", idx, false);
+		prom_label(b, "namespace", m->ns, true);
+		prom_label(b, "pod", m->pod, false);
+		prom_label(b, "pod_uuid", m->pod_uid, false);
+		prom_label(b, "container", m->container, false);
+		prom_label(b, "gpu_uuid", m->gpu, false);
+		prom_label(b, "gpu", idx, false);
 		buf_putc(b, '}');
-		value(b, n);
+		prom_value(b, n);
 	}
 }
 
@@ -383,18 +341,18 @@ static void put_agent(const struct en_metrics_view *v, struct buf *b)
 {
 	static const char *const status[] = {"False", "True", "Unknown"};
 
-	begin(b, BUILD_INFO);
-	sample(b, BUILD_INFO, "version", TESSERA_VERSION, 1);
-	single(b, READY, v->ready);
+	prom_begin(b, &families[BUILD_INFO]);
+	prom_sample(b, &families[BUILD_INFO], "version", TESSERA_VERSION, 1);
+	prom_single(b, &families[READY], v->ready);
 	if (v->condition != NULL && v->condition->reason != NULL) {
-		begin(b, CONDITION);
+		prom_begin(b, &families[CONDITION]);
 		sample2(b, CONDITION, "status", status[v->condition->status], "reason",
 			v->condition->reason, 1);
 	}
-	single(b, UPTIME, v->uptime_s);
+	prom_single(b, &families[UPTIME], v->uptime_s);
 	if (v->report == NULL)
 		return;
-	begin(b, CHECK);
+	prom_begin(b, &families[CHECK]);
 	for (size_t i = 0; i < v->report->count; i++)
 		sample2(b, CHECK, "check", v->report->findings[i].name, "result",
 			en_check_result_name(v->report->findings[i].result), 1);
@@ -402,30 +360,31 @@ static void put_agent(const struct en_metrics_view *v, struct buf *b)
 
 static void put_mps(const struct en_mps_status *m, struct buf *b)
 {
-	begin(b, MPS_STATE);
-	sample(b, MPS_STATE, "state", en_mps_state_name(m->state), 1);
-	single(b, MPS_USABLE, m->usable);
-	single(b, MPS_CLIENTS, (int64_t)m->clients);
-	single(b, MPS_GHOSTS, (int64_t)m->ghosts);
-	single(b, MPS_STARTS, (int64_t)m->starts);
-	begin(b, MPS_NAMESPACES);
-	sample(b, MPS_NAMESPACES, "state", "wanted", (int64_t)m->namespaces);
-	sample(b, MPS_NAMESPACES, "state", "bad", (int64_t)m->namespaces_bad);
-	begin(b, MPS_DRAINS);
-	sample(b, MPS_DRAINS, "result", "all", (int64_t)m->drains);
-	sample(b, MPS_DRAINS, "result", "failed", (int64_t)m->drain_failures);
+	prom_begin(b, &families[MPS_STATE]);
+	prom_sample(b, &families[MPS_STATE], "state", en_mps_state_name(m->state), 1);
+	prom_single(b, &families[MPS_USABLE], m->usable);
+	prom_single(b, &families[MPS_CLIENTS], (int64_t)m->clients);
+	prom_single(b, &families[MPS_GHOSTS], (int64_t)m->ghosts);
+	prom_single(b, &families[MPS_STARTS], (int64_t)m->starts);
+	prom_begin(b, &families[MPS_NAMESPACES]);
+	prom_sample(b, &families[MPS_NAMESPACES], "state", "wanted", (int64_t)m->namespaces);
+	prom_sample(b, &families[MPS_NAMESPACES], "state", "bad", (int64_t)m->namespaces_bad);
+	prom_begin(b, &families[MPS_DRAINS]);
+	prom_sample(b, &families[MPS_DRAINS], "result", "all", (int64_t)m->drains);
+	prom_sample(b, &families[MPS_DRAINS], "result", "failed", (int64_t)m->drain_failures);
 }
 
 static void put_nri(const struct en_nri_figures *n, struct buf *b)
 {
-	single(b, NRI_SYNCED, n->synchronized);
-	begin(b, NRI_CONNECTIONS);
-	sample(b, NRI_CONNECTIONS, "result", "synchronized", (int64_t)n->connections);
-	sample(b, NRI_CONNECTIONS, "result", "lost", (int64_t)n->failures);
-	begin(b, NRI_CALLS);
-	sample(b, NRI_CALLS, "result", "all", (int64_t)n->calls);
-	sample(b, NRI_CALLS, "result", "late", (int64_t)n->late);
-	begin(b, NRI_CALL_MAX);
+	prom_single(b, &families[NRI_SYNCED], n->synchronized);
+	prom_begin(b, &families[NRI_CONNECTIONS]);
+	prom_sample(b, &families[NRI_CONNECTIONS], "result", "synchronized",
+		    (int64_t)n->connections);
+	prom_sample(b, &families[NRI_CONNECTIONS], "result", "lost", (int64_t)n->failures);
+	prom_begin(b, &families[NRI_CALLS]);
+	prom_sample(b, &families[NRI_CALLS], "result", "all", (int64_t)n->calls);
+	prom_sample(b, &families[NRI_CALLS], "result", "late", (int64_t)n->late);
+	prom_begin(b, &families[NRI_CALL_MAX]);
 	buf_printf(b, "%s %lld.%06lld\n", families[NRI_CALL_MAX].name,
 		   (long long)(n->worst_us / 1000000), (long long)(n->worst_us % 1000000));
 }
@@ -434,31 +393,33 @@ static void put_plugin(const struct en_metrics_view *v, struct buf *b)
 {
 	const struct en_plugin_stats *s = v->plugin;
 
-	begin(b, CONTAINERS);
-	sample(b, CONTAINERS, "verdict", "given", (int64_t)s->given);
-	sample(b, CONTAINERS, "verdict", "hidden", (int64_t)s->hidden);
-	sample(b, CONTAINERS, "verdict", "left", (int64_t)s->left);
-	begin(b, REPORTS);
+	prom_begin(b, &families[CONTAINERS]);
+	prom_sample(b, &families[CONTAINERS], "verdict", "given", (int64_t)s->given);
+	prom_sample(b, &families[CONTAINERS], "verdict", "hidden", (int64_t)s->hidden);
+	prom_sample(b, &families[CONTAINERS], "verdict", "left", (int64_t)s->left);
+	prom_begin(b, &families[REPORTS]);
 	for (int k = 0; v->reports != NULL && k < EN_REPORT_COUNT; k++)
-		sample(b, REPORTS, "kind", en_report_name((enum en_report_kind)k),
-		       (int64_t)v->reports[k]);
-	single(b, STOPPED, (int64_t)v->stopped);
-	single(b, CHANGES_REFUSED, (int64_t)v->changes_refused);
-	single(b, HOLDINGS, (int64_t)s->holdings);
+		prom_sample(b, &families[REPORTS], "kind", en_report_name((enum en_report_kind)k),
+			    (int64_t)v->reports[k]);
+	prom_single(b, &families[STOPPED], (int64_t)v->stopped);
+	prom_single(b, &families[CHANGES_REFUSED], (int64_t)v->changes_refused);
+	prom_single(b, &families[HOLDINGS], (int64_t)s->holdings);
 }
 
 static void put_api(const struct en_metrics_view *v, struct buf *b)
 {
 	if (v->publisher != NULL) {
-		begin(b, NODE_WRITES);
-		sample(b, NODE_WRITES, "result", "sent", (int64_t)v->publisher->writes);
-		sample(b, NODE_WRITES, "result", "failed", (int64_t)v->publisher->failures);
-		single(b, NODE_IN_SYNC, v->publisher->in_sync);
+		prom_begin(b, &families[NODE_WRITES]);
+		prom_sample(b, &families[NODE_WRITES], "result", "sent",
+			    (int64_t)v->publisher->writes);
+		prom_sample(b, &families[NODE_WRITES], "result", "failed",
+			    (int64_t)v->publisher->failures);
+		prom_single(b, &families[NODE_IN_SYNC], v->publisher->in_sync);
 	}
 	if (v->pods != NULL) {
-		single(b, PODS, (int64_t)v->pods->pods);
-		single(b, PODS_SYNCED, v->pods->synced);
-		single(b, WATCH_PROBLEMS, (int64_t)v->pods->problems);
+		prom_single(b, &families[PODS], (int64_t)v->pods->pods);
+		prom_single(b, &families[PODS_SYNCED], v->pods->synced);
+		prom_single(b, &families[WATCH_PROBLEMS], (int64_t)v->pods->problems);
 	}
 }
 
@@ -466,8 +427,9 @@ void en_metrics_text(const struct en_metrics_view *v, struct buf *out)
 {
 	put_agent(v, out);
 	if (v->probe != NULL) {
-		begin(out, DRIVER);
-		sample(out, DRIVER, "version", v->probe->driver, v->probe->driver_ok);
+		prom_begin(out, &families[DRIVER]);
+		prom_sample(out, &families[DRIVER], "version", v->probe->driver,
+			    v->probe->driver_ok);
 		for (int f = GPU_INFO; f <= GPU_MIG; f++)
 			put_gpus(v, (enum family)f, out);
 	}
@@ -478,16 +440,12 @@ void en_metrics_text(const struct en_metrics_view *v, struct buf *out)
 	if (v->plugin != NULL)
 		put_plugin(v, out);
 	put_api(v, out);
-	single(out, WORKLOADS, (int64_t)v->workloads);
+	prom_single(out, &families[WORKLOADS], (int64_t)v->workloads);
 	for (int f = USED; f <= RUNNING; f++)
 		put_containers(v, (enum family)f, out);
 }
 
 void en_metrics_markdown(struct buf *b)
 {
-	buf_puts(b, "| metric | type | labels | meaning |\n|---|---|---|---|\n");
-	for (int f = 0; f < FAMILY_COUNT; f++)
-		buf_printf(b, "| `%s` | %s | %s | %s |\n", families[f].name, families[f].type,
-			   families[f].labels[0] != '\0' ? families[f].labels : "–",
-			   families[f].help);
+	prom_markdown(b, families, FAMILY_COUNT);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/prom.h"
 #include "extender/options.h"
 
 /* ---- families ---- */
@@ -59,9 +60,7 @@ enum family {
 	FAMILY_COUNT,
 };
 
-static const struct {
-	const char *name, *type, *labels, *help;
-} families[FAMILY_COUNT] = {
+static const struct prom_family families[FAMILY_COUNT] = {
 	[BUILD_INFO] = {"tessera_build_info", "gauge", "version, policy", "Always 1."},
 	[READY] = {"tessera_ready", "gauge", "", "1 when binds can succeed, as /readyz says."},
 	[REQUESTS] = {"tessera_requests_total", "counter", "verb, code", "HTTP requests answered."},
@@ -217,65 +216,19 @@ void ex_metrics_verdicts(struct ex_metrics *m, const uint32_t tally[EX_CODE_COUN
 
 /* ---- text ---- */
 
-static void begin(struct buf *b, enum family f)
-{
-	buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", families[f].name, families[f].help,
-		   families[f].name, families[f].type);
-}
-
-static void put_label(struct buf *b, const char *name, const char *value, bool first)
-{
-	buf_puts(b, first ? "{" : ",");
-	buf_puts(b, name);
-	buf_puts(b, "=\"");
-	for (const char *p = value; *p != '\0'; p++) {
-		if (*p == '\\' || *p == '"')
-			buf_putc(b, '\\');
-		if (*p == '\n')
-			buf_puts(b, "\\n");
-		else
-			buf_putc(b, *p);
-	}
-	buf_putc(b, '"');
-}
-
-static void put_value(struct buf *b, int64_t v)
-{
-	buf_putc(b, ' ');
-	buf_put_i64(b, v);
-	buf_putc(b, '\n');
-}
-
-/* One sample with at most one label (NULL: none). */
-static void sample(struct buf *b, enum family f, const char *label, const char *value, int64_t v)
-{
-	buf_puts(b, families[f].name);
-	if (label != NULL) {
-		put_label(b, label, value, true);
-		buf_putc(b, '}');
-	}
-	put_value(b, v);
-}
-
-static void single(struct buf *b, enum family f, int64_t v)
-{
-	begin(b, f);
-	sample(b, f, NULL, NULL, v);
-}
-
 /* Thousandths as a decimal number. */
 static void single_milli(struct buf *b, enum family f, int64_t milli)
 {
 	long long whole = (milli < 0 ? -milli : milli) / 1000;
 
-	begin(b, f);
+	prom_begin(b, &families[f]);
 	buf_printf(b, "%s %s%lld.%03d\n", families[f].name, milli < 0 ? "-" : "", whole,
 		   (int)((milli < 0 ? -milli : milli) % 1000));
 }
 
 static void put_requests(const struct ex_metrics *m, struct buf *b)
 {
-	begin(b, REQUESTS);
+	prom_begin(b, &families[REQUESTS]);
 	for (int v = 0; v < EX_VERB_COUNT; v++) {
 		for (int i = 0; i < EX_CODES_COUNT; i++) {
 			uint64_t n = get(&m->requests[v][i]);
@@ -286,10 +239,10 @@ static void put_requests(const struct ex_metrics *m, struct buf *b)
 					   codes[i], (unsigned long long)n);
 		}
 	}
-	begin(b, REQUEST_ERRORS);
+	prom_begin(b, &families[REQUEST_ERRORS]);
 	for (int v = 0; v < EX_VERB_COUNT; v++)
-		sample(b, REQUEST_ERRORS, "verb", ex_verb_name((enum ex_verb)v),
-		       (int64_t)get(&m->errors[v]));
+		prom_sample(b, &families[REQUEST_ERRORS], "verb", ex_verb_name((enum ex_verb)v),
+			    (int64_t)get(&m->errors[v]));
 }
 
 /* verb NULL: a histogram without that label. */
@@ -334,38 +287,40 @@ static void put_histogram(const struct ex_metrics *m, enum ex_verb v, struct buf
 
 static void put_counts(const struct ex_metrics *m, const struct ex_service_counts *n, struct buf *b)
 {
-	begin(b, NODE_VERDICTS);
+	prom_begin(b, &families[NODE_VERDICTS]);
 	for (int i = 0; i < EX_CODE_COUNT; i++)
-		sample(b, NODE_VERDICTS, "verdict", ex_code_name((enum ex_code)i),
-		       (int64_t)get(&m->verdicts[i]));
-	begin(b, BINDS);
-	sample(b, BINDS, "outcome", "bound", (int64_t)n->binds);
-	sample(b, BINDS, "outcome", "repeated", (int64_t)n->binds_repeated);
-	sample(b, BINDS, "outcome", "refused", (int64_t)n->binds_refused);
-	sample(b, BINDS, "outcome", "unknown_pod", (int64_t)n->binds_unknown);
-	sample(b, BINDS, "outcome", "failed", (int64_t)n->binds_failed);
-	single(b, RELEASES, (int64_t)n->releases);
-	single(b, JOURNAL_ERRORS, (int64_t)get(&m->journal_errors));
-	single(b, PODS_LEARNED, (int64_t)n->learned);
-	single(b, PODS_CACHED, (int64_t)n->pods_cached);
-	single(b, NOMINATIONS, (int64_t)n->nominations);
+		prom_sample(b, &families[NODE_VERDICTS], "verdict", ex_code_name((enum ex_code)i),
+			    (int64_t)get(&m->verdicts[i]));
+	prom_begin(b, &families[BINDS]);
+	prom_sample(b, &families[BINDS], "outcome", "bound", (int64_t)n->binds);
+	prom_sample(b, &families[BINDS], "outcome", "repeated", (int64_t)n->binds_repeated);
+	prom_sample(b, &families[BINDS], "outcome", "refused", (int64_t)n->binds_refused);
+	prom_sample(b, &families[BINDS], "outcome", "unknown_pod", (int64_t)n->binds_unknown);
+	prom_sample(b, &families[BINDS], "outcome", "failed", (int64_t)n->binds_failed);
+	prom_single(b, &families[RELEASES], (int64_t)n->releases);
+	prom_single(b, &families[JOURNAL_ERRORS], (int64_t)get(&m->journal_errors));
+	prom_single(b, &families[PODS_LEARNED], (int64_t)n->learned);
+	prom_single(b, &families[PODS_CACHED], (int64_t)n->pods_cached);
+	prom_single(b, &families[NOMINATIONS], (int64_t)n->nominations);
 }
 
 static void put_totals(const struct ex_view *v, struct buf *b)
 {
 	const struct po_fragmentation *f = &v->fragmentation;
 
-	begin(b, NODES);
-	sample(b, NODES, "state", "ready", v->node_count - v->nodes_unready);
-	sample(b, NODES, "state", "unready", v->nodes_unready);
-	sample(b, NODES, "state", "fenced", v->nodes_fenced);
-	begin(b, PODS);
+	prom_begin(b, &families[NODES]);
+	prom_sample(b, &families[NODES], "state", "ready", v->node_count - v->nodes_unready);
+	prom_sample(b, &families[NODES], "state", "unready", v->nodes_unready);
+	prom_sample(b, &families[NODES], "state", "fenced", v->nodes_fenced);
+	prom_begin(b, &families[PODS]);
 	for (int i = 0; i < ST_POD_STATE_COUNT; i++)
-		sample(b, PODS, "state", ex_view_pod_state_name((uint8_t)i), v->pods_by_state[i]);
-	begin(b, GPUS);
+		prom_sample(b, &families[PODS], "state", ex_view_pod_state_name((uint8_t)i),
+			    v->pods_by_state[i]);
+	prom_begin(b, &families[GPUS]);
 	for (int i = 0; i < ST_MODE_COUNT; i++)
-		sample(b, GPUS, "mode", st_mode_name((enum st_mode)i), v->gpus_by_mode[i]);
-	single(b, GPUS_TAKEN, v->gpus_taken);
+		prom_sample(b, &families[GPUS], "mode", st_mode_name((enum st_mode)i),
+			    v->gpus_by_mode[i]);
+	prom_single(b, &families[GPUS_TAKEN], v->gpus_taken);
 	single_milli(b, FRAGMENTED_GPUS, f->divisor > 0 ? f->n / f->divisor : 0);
 	single_milli(b, IDLE_GPUS, f->idle_milli);
 }
@@ -388,19 +343,19 @@ static int64_t gpu_value(const struct st_gpu *g, enum family f)
 
 static void put_gpus(const struct ex_view *v, enum family f, struct buf *b)
 {
-	begin(b, f);
+	prom_begin(b, &families[f]);
 	for (uint32_t i = 0; i < v->node_count; i++) {
 		const struct st_node *n = &v->nodes[i].n;
 
 		for (unsigned k = 0; k < n->gpu_count; k++) {
 			buf_puts(b, families[f].name);
-			put_label(b, "node", n->name, true);
-			put_label(b, "gpu", n->gpus[k].uuid, false);
+			prom_label(b, "node", n->name, true);
+			prom_label(b, "gpu", n->gpus[k].uuid, false);
 			if (f == GPU_MODE)
-				put_label(b, "mode", st_mode_name((enum st_mode)n->gpus[k].mode),
-					  false);
+				prom_label(b, "mode", st_mode_name((enum st_mode)n->gpus[k].mode),
+					   false);
 			buf_putc(b, '}');
-			put_value(b, gpu_value(&n->gpus[k], f));
+			prom_value(b, gpu_value(&n->gpus[k], f));
 		}
 	}
 }
@@ -417,7 +372,7 @@ static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b
 {
 	static const char *const kinds[EX_API_KINDS] = {"nodes", "pods"};
 
-	begin(b, f);
+	prom_begin(b, &families[f]);
 	for (int i = 0; i < EX_API_KINDS; i++) {
 		uint64_t v = f == WATCH_EVENTS     ? s->watch[i].events
 			     : f == WATCH_LISTS    ? s->watch[i].lists
@@ -428,7 +383,7 @@ static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b
 		char head[96];
 
 		if (f != WATCH_LAG) {
-			sample(b, f, "kind", kinds[i], (int64_t)v);
+			prom_sample(b, &families[f], "kind", kinds[i], (int64_t)v);
 			continue;
 		}
 		snprintf(head, sizeof(head), "%s{kind=\"%s\"}", families[f].name, kinds[i]);
@@ -438,46 +393,46 @@ static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b
 
 static void put_api_requests(const struct ex_api_stats *s, struct buf *b)
 {
-	begin(b, API_REQUESTS);
-	sample(b, API_REQUESTS, "result", "all", (int64_t)s->requests);
-	sample(b, API_REQUESTS, "result", "retried", (int64_t)s->retries);
-	sample(b, API_REQUESTS, "result", "failed", (int64_t)s->failures);
-	sample(b, API_REQUESTS, "result", "throttled", (int64_t)s->throttled);
-	sample(b, API_REQUESTS, "result", "unauthorized", (int64_t)s->unauthorized);
-	begin(b, NODE_TOTALS);
-	sample(b, NODE_TOTALS, "result", "ok", (int64_t)s->totals_written);
-	sample(b, NODE_TOTALS, "result", "failed", (int64_t)s->totals_failed);
-	begin(b, EVENTS);
-	sample(b, EVENTS, "result", "sent", (int64_t)s->events_sent);
-	sample(b, EVENTS, "result", "dropped", (int64_t)s->events_dropped);
+	prom_begin(b, &families[API_REQUESTS]);
+	prom_sample(b, &families[API_REQUESTS], "result", "all", (int64_t)s->requests);
+	prom_sample(b, &families[API_REQUESTS], "result", "retried", (int64_t)s->retries);
+	prom_sample(b, &families[API_REQUESTS], "result", "failed", (int64_t)s->failures);
+	prom_sample(b, &families[API_REQUESTS], "result", "throttled", (int64_t)s->throttled);
+	prom_sample(b, &families[API_REQUESTS], "result", "unauthorized", (int64_t)s->unauthorized);
+	prom_begin(b, &families[NODE_TOTALS]);
+	prom_sample(b, &families[NODE_TOTALS], "result", "ok", (int64_t)s->totals_written);
+	prom_sample(b, &families[NODE_TOTALS], "result", "failed", (int64_t)s->totals_failed);
+	prom_begin(b, &families[EVENTS]);
+	prom_sample(b, &families[EVENTS], "result", "sent", (int64_t)s->events_sent);
+	prom_sample(b, &families[EVENTS], "result", "dropped", (int64_t)s->events_dropped);
 }
 
 static void put_api(const struct ex_api_stats *s, const struct ex_service_counts *n, struct buf *b)
 {
-	single(b, LEADER, s->leader);
-	single(b, AUTH_FAILED, s->auth_failed);
-	begin(b, BIND_POSTS);
-	sample(b, BIND_POSTS, "outcome", "ok", (int64_t)s->posts_ok);
-	sample(b, BIND_POSTS, "outcome", "refused", (int64_t)s->posts_refused);
-	sample(b, BIND_POSTS, "outcome", "unknown", (int64_t)s->posts_unknown);
-	begin(b, BINDS_SETTLED);
-	sample(b, BINDS_SETTLED, "outcome", "bound", (int64_t)s->settled_bound);
-	sample(b, BINDS_SETTLED, "outcome", "gone", (int64_t)s->settled_free);
-	single(b, BINDS_WAITING, (int64_t)s->binds_waiting);
-	single(b, BINDS_UNSETTLED, (int64_t)s->binds_unsettled);
-	begin(b, BIND_POST_DELAY);
+	prom_single(b, &families[LEADER], s->leader);
+	prom_single(b, &families[AUTH_FAILED], s->auth_failed);
+	prom_begin(b, &families[BIND_POSTS]);
+	prom_sample(b, &families[BIND_POSTS], "outcome", "ok", (int64_t)s->posts_ok);
+	prom_sample(b, &families[BIND_POSTS], "outcome", "refused", (int64_t)s->posts_refused);
+	prom_sample(b, &families[BIND_POSTS], "outcome", "unknown", (int64_t)s->posts_unknown);
+	prom_begin(b, &families[BINDS_SETTLED]);
+	prom_sample(b, &families[BINDS_SETTLED], "outcome", "bound", (int64_t)s->settled_bound);
+	prom_sample(b, &families[BINDS_SETTLED], "outcome", "gone", (int64_t)s->settled_free);
+	prom_single(b, &families[BINDS_WAITING], (int64_t)s->binds_waiting);
+	prom_single(b, &families[BINDS_UNSETTLED], (int64_t)s->binds_unsettled);
+	prom_begin(b, &families[BIND_POST_DELAY]);
 	put_buckets(s->post_wait, s->post_wait_us_sum * 1000, BIND_POST_DELAY, NULL, b);
-	begin(b, BIND_POST_DELAY_MAX);
+	prom_begin(b, &families[BIND_POST_DELAY_MAX]);
 	seconds(b, families[BIND_POST_DELAY_MAX].name, "", (uint64_t)s->post_wait_us_max);
-	single(b, REFUSALS_HELD, (int64_t)s->refusals_held);
+	prom_single(b, &families[REFUSALS_HELD], (int64_t)s->refusals_held);
 	put_api_requests(s, b);
 	for (int f = WATCH_EVENTS; f <= WATCH_LAG; f++)
 		put_watch(s, (enum family)f, b);
-	begin(b, OBJECTS_INVALID);
-	sample(b, OBJECTS_INVALID, "kind", "nodes", (int64_t)n->nodes_invalid);
-	sample(b, OBJECTS_INVALID, "kind", "pods", (int64_t)n->pods_invalid);
-	single(b, UNREADABLE, (int64_t)n->pods_fenced);
-	single(b, PODS_HELD, (int64_t)s->pods_held);
+	prom_begin(b, &families[OBJECTS_INVALID]);
+	prom_sample(b, &families[OBJECTS_INVALID], "kind", "nodes", (int64_t)n->nodes_invalid);
+	prom_sample(b, &families[OBJECTS_INVALID], "kind", "pods", (int64_t)n->pods_invalid);
+	prom_single(b, &families[UNREADABLE], (int64_t)n->pods_fenced);
+	prom_single(b, &families[PODS_HELD], (int64_t)s->pods_held);
 }
 
 static void put_admissions(const struct ex_metrics *m, struct buf *b)
@@ -485,27 +440,28 @@ static void put_admissions(const struct ex_metrics *m, struct buf *b)
 	static const char *const verdicts[EX_ADMIT_COUNT] = {"allowed", "changed", "refused",
 							     "failed"};
 
-	begin(b, ADMISSIONS);
+	prom_begin(b, &families[ADMISSIONS]);
 	for (int i = 0; i < EX_ADMIT_COUNT; i++)
-		sample(b, ADMISSIONS, "verdict", verdicts[i], (int64_t)get(&m->admissions[i]));
+		prom_sample(b, &families[ADMISSIONS], "verdict", verdicts[i],
+			    (int64_t)get(&m->admissions[i]));
 }
 
 void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts *counts,
 		     const struct ex_api_stats *api, const struct ex_view *view, bool ready,
 		     struct buf *out)
 {
-	begin(out, BUILD_INFO);
+	prom_begin(out, &families[BUILD_INFO]);
 	buf_puts(out, families[BUILD_INFO].name);
-	put_label(out, "version", EX_VERSION, true);
-	put_label(out, "policy", view->policy, false);
+	prom_label(out, "version", EX_VERSION, true);
+	prom_label(out, "policy", view->policy, false);
 	buf_putc(out, '}');
-	put_value(out, 1);
-	single(out, READY, ready);
+	prom_value(out, 1);
+	prom_single(out, &families[READY], ready);
 	put_requests(m, out);
-	begin(out, REQUEST_SECONDS);
+	prom_begin(out, &families[REQUEST_SECONDS]);
 	for (int v = 0; v < EX_VERB_COUNT; v++)
 		put_histogram(m, (enum ex_verb)v, out);
-	single(out, CONNECTIONS, atomic_load(&m->connections));
+	prom_single(out, &families[CONNECTIONS], atomic_load(&m->connections));
 	put_counts(m, counts, out);
 	put_totals(view, out);
 	if (api != NULL)
@@ -517,9 +473,5 @@ void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts 
 
 void ex_metrics_markdown(struct buf *b)
 {
-	buf_puts(b, "| metric | type | labels | meaning |\n|---|---|---|---|\n");
-	for (int f = 0; f < FAMILY_COUNT; f++)
-		buf_printf(b, "| `%s` | %s | %s | %s |\n", families[f].name, families[f].type,
-			   families[f].labels[0] != '\0' ? families[f].labels : "–",
-			   families[f].help);
+	prom_markdown(b, families, FAMILY_COUNT);
 }

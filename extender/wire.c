@@ -299,14 +299,15 @@ void ex_wire_prioritize(struct buf *out, const struct ex_names *names, const str
 	size_t size = 2;
 	char *p;
 
-	for (size_t i = 0; i < v->count; i++)
-		size += names->v[i].raw_len + sizeof("{\"Host\":,\"Score\":10},");
-	if (!buf_reserve(out, size))
-		return;
 	if (!key_range(v, &best, &second, &least)) {
 		buf_puts(out, "[]");
 		return;
 	}
+	for (size_t i = 0; i < v->count; i++)
+		if (rest > 0 || v->key[i] == best)
+			size += names->v[i].raw_len + sizeof("{\"Host\":,\"Score\":10},");
+	if (!buf_reserve(out, size))
+		return;
 	p = out->data + out->len;
 	*p++ = '[';
 	for (size_t i = 0; i < v->count; i++) {
@@ -315,6 +316,8 @@ void ex_wire_prioritize(struct buf *out, const struct ex_names *names, const str
 		if (v->key[i] == best && !crowned) {
 			crowned = true;
 			score = 10;
+		} else if (rest == 0) {
+			continue;
 		} else if (v->key[i] >= second || second <= least) {
 			score = rest;
 		} else {

@@ -2,56 +2,20 @@
  * `TESSERA_WRITE_DOCS=1` with this suite writes them anew. */
 #include <criterion/criterion.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "enforcer/metrics.h"
 #include "enforcer/run_options.h"
-
-#define MARK "<!-- table -->\n"
-#define DOC_MAX ((size_t)1 << 20)
-
-static void doc(const char *path, char **ret)
-{
-	struct err err = ERR_INIT;
-	size_t len;
-
-	cr_assert_eq(file_read(path, DOC_MAX, ret, &len, &err), 0, "%s", err.msg);
-}
-
-static void expect_table(const char *path, void (*table)(struct buf *b))
-{
-	struct buf want = BUF_INIT, b = BUF_INIT;
-	const char *mark;
-	char *text = NULL;
-	size_t head;
-
-	doc(path, &text);
-	mark = strstr(text, MARK);
-	table(&want);
-	cr_assert_not_null(mark, "%s has no %s", path, MARK);
-	head = (size_t)(mark - text) + strlen(MARK);
-	if (getenv("TESSERA_WRITE_DOCS") != NULL) {
-		buf_put(&b, text, head);
-		buf_put(&b, want.data, want.len);
-		cr_assert_eq(file_replace(path, b.data, b.len, NULL), 0);
-		buf_fini(&b);
-	} else {
-		cr_expect_str_eq(text + head, buf_str(&want));
-	}
-	free(text);
-	buf_fini(&want);
-}
+#include "test/lib/docs.h"
 
 Test(enforcer_docs, options)
 {
-	expect_table("enforcer/OPTIONS.md", en_run_options_markdown);
+	docs_expect("enforcer/OPTIONS.md", en_run_options_markdown);
 }
 
 Test(enforcer_docs, metrics)
 {
-	expect_table("enforcer/METRICS.md", en_metrics_markdown);
+	docs_expect("enforcer/METRICS.md", en_metrics_markdown);
 }
 
 /* Every option of the table is in --help, by the same name. */

@@ -9,8 +9,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "replay/command.h"
-
-#define MARK "<!-- table -->\n"
+#include "test/lib/docs.h"
 
 static char *slurp(const char *path)
 {
@@ -46,22 +45,7 @@ static void all_help(struct buf *b)
 
 Test(replay_docs, options_are_those_of_help)
 {
-	struct buf want = BUF_INIT, b = BUF_INIT;
-	char *text = slurp("replay/OPTIONS.md"), *at = strstr(text, MARK);
-
-	all_help(&want);
-	cr_assert_not_null(at);
-	at += strlen(MARK);
-	if (getenv("TESSERA_WRITE_DOCS") != NULL) {
-		buf_put(&b, text, (size_t)(at - text));
-		buf_put(&b, want.data, want.len);
-		cr_assert_eq(file_replace("replay/OPTIONS.md", b.data, b.len, NULL), 0);
-		buf_fini(&b);
-	} else {
-		cr_expect_str_eq(at, buf_str(&want));
-	}
-	free(text);
-	buf_fini(&want);
+	docs_expect("replay/OPTIONS.md", all_help);
 }
 
 Test(replay_docs, the_readme_names_every_command)

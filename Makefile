@@ -30,7 +30,8 @@ VARIANTS := release debug asan tsan fuzz cov
 
 # ---- sources: what is in the folder is built -------------------------------------------------
 # The core decides and does no I/O; what does I/O in base/ is in its own archive, "shell".
-SHELL_SRC := $(wildcard base/log.c base/file.c base/prom.c base/listen.c)
+SHELL_SRC := $(wildcard base/log.c base/file.c base/prom.c base/listen.c \
+	base/option_table.c)
 CORE_SRC := $(filter-out $(SHELL_SRC),$(wildcard $(addsuffix /*.c,\
 	base state fragmentation binpack policy)))
 KUBE_SRC := $(wildcard kube/*.c)

@@ -5,271 +5,148 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/quantity.h"
+#include "base/option_table.h"
 #include "extender/options_file.h"
 #include "policy/policy.h"
 
-enum kind { TEXT, FLAG, YES_NO, INTEGER, BYTES, RATIO };
-
-struct row {
-	const char *name;     /* without "--" */
-	const char *arg;      /* NULL: a flag */
-	const char *env;      /* NULL: none */
-	const char *fallback; /* as text; NULL: none */
-	const char *help;
-	enum kind kind;
-	size_t offset;
-	int64_t min, max;
-	bool live; /* read again at SIGHUP */
-};
-
 #define AT(field) offsetof(struct ex_options, field)
 
-static const struct row rows[] = {
+static const struct option_row rows[] = {
 	{"cluster", "FILE", "TESSERA_CLUSTER", NULL,
 	 "Nodes and pods, as `kubectl get nodes,pods -A -o json` prints them; - reads standard input. "
 	 "This, --kubeconfig or --in-cluster is required.",
-	 TEXT, AT(cluster), 0, 0, false},
+	 OPTION_TEXT, AT(cluster), 0, 0, false},
 	{"kubeconfig", "FILE", "TESSERA_KUBECONFIG", NULL,
-	 "Work on the API server of this file: list and watch nodes and pods, bind there.", TEXT,
-	 AT(kubeconfig), 0, 0, false},
+	 "Work on the API server of this file: list and watch nodes and pods, bind there.",
+	 OPTION_TEXT, AT(kubeconfig), 0, 0, false},
 	{"context", "NAME", "TESSERA_CONTEXT", NULL,
-	 "Context of the kubeconfig file; its current-context where this is not given.", TEXT,
-	 AT(context), 0, 0, false},
+	 "Context of the kubeconfig file; its current-context where this is not given.",
+	 OPTION_TEXT, AT(context), 0, 0, false},
 	{"in-cluster", NULL, "TESSERA_IN_CLUSTER", "no",
-	 "Work on the API server of the cluster that this runs in, as its service account.", FLAG,
-	 AT(in_cluster), 0, 0, false},
+	 "Work on the API server of the cluster that this runs in, as its service account.",
+	 OPTION_FLAG, AT(in_cluster), 0, 0, false},
 	{"leader-elect", "yes|no", "TESSERA_LEADER_ELECT", "yes",
 	 "Answer only while holding the lease. Without it there must never be two replicas.",
-	 YES_NO, AT(leader_elect), 0, 0, false},
+	 OPTION_YES_NO, AT(leader_elect), 0, 0, false},
 	{"lease-namespace", "NS", "TESSERA_LEASE_NAMESPACE", NULL,
-	 "Namespace of the lease; in a cluster our own, else kube-system.", TEXT,
+	 "Namespace of the lease; in a cluster our own, else kube-system.", OPTION_TEXT,
 	 AT(lease_namespace), 0, 0, false},
-	{"lease-name", "NAME", "TESSERA_LEASE_NAME", "tessera-extender", "Name of the lease.", TEXT,
-	 AT(lease_name), 0, 0, false},
+	{"lease-name", "NAME", "TESSERA_LEASE_NAME", "tessera-extender", "Name of the lease.",
+	 OPTION_TEXT, AT(lease_name), 0, 0, false},
 	{"identity", "NAME", "TESSERA_IDENTITY", NULL,
 	 "Who we are in the lease: of this process only. Host name and a random number otherwise.",
-	 TEXT, AT(identity), 0, 0, false},
+	 OPTION_TEXT, AT(identity), 0, 0, false},
 	{"lease-seconds", "N", "TESSERA_LEASE_SECONDS", "15",
-	 "A replica that did not renew for so long may be replaced.", INTEGER, AT(lease_s), 2, 3600,
-	 false},
+	 "A replica that did not renew for so long may be replaced.", OPTION_INTEGER, AT(lease_s),
+	 2, 3600, false},
 	{"renew-seconds", "N", "TESSERA_RENEW_SECONDS", "10",
-	 "Stop leading when the lease could not be renewed for so long.", INTEGER, AT(renew_s), 1,
-	 3600, false},
+	 "Stop leading when the lease could not be renewed for so long.", OPTION_INTEGER,
+	 AT(renew_s), 1, 3600, false},
 	{"retry-seconds", "N", "TESSERA_RETRY_SECONDS", "2", "Between two looks at the lease.",
-	 INTEGER, AT(retry_s), 1, 3600, false},
+	 OPTION_INTEGER, AT(retry_s), 1, 3600, false},
 	{"bind-timeout", "MS", "TESSERA_BIND_TIMEOUT", "4000",
 	 "Answer a bind after so many milliseconds at the latest: a second less than the "
 	 "scheduler's httpTimeout.",
-	 INTEGER, AT(bind_ms), 100, 600000, false},
+	 OPTION_INTEGER, AT(bind_ms), 100, 600000, false},
 	{"watch-silence", "SECONDS", "TESSERA_WATCH_SILENCE", "150",
 	 "A watch without a byte for so long is dead, and begun again. API servers send something "
 	 "each minute.",
-	 INTEGER, AT(silence_s), 1, 3600, false},
+	 OPTION_INTEGER, AT(silence_s), 1, 3600, false},
 	{"node-totals", "yes|no", "TESSERA_NODE_TOTALS", "yes",
 	 "Write each node's GPU memory to its status as tessera.dev/gpu-memory (MiB), where it "
 	 "differs.",
-	 YES_NO, AT(node_totals), 0, 0, false},
+	 OPTION_YES_NO, AT(node_totals), 0, 0, false},
 	{"tls-cert", "FILE", "TESSERA_TLS_CERT", NULL,
 	 "Serve HTTPS with this certificate (PEM, with its chain); serves /validate and /mutate to the "
 	 "API server. Read again at SIGHUP.",
-	 TEXT, AT(tls_cert), 0, 0, false},
-	{"tls-key", "FILE", "TESSERA_TLS_KEY", NULL, "Its key. Read again at SIGHUP.", TEXT,
+	 OPTION_TEXT, AT(tls_cert), 0, 0, false},
+	{"tls-key", "FILE", "TESSERA_TLS_KEY", NULL, "Its key. Read again at SIGHUP.", OPTION_TEXT,
 	 AT(tls_key), 0, 0, false},
 	{"tls-client-ca", "FILE", "TESSERA_TLS_CLIENT_CA", NULL,
 	 "The scheduler's verbs and releases take a client certificate of this authority (PEM); the "
 	 "other paths need none.",
-	 TEXT, AT(tls_client_ca), 0, 0, false},
+	 OPTION_TEXT, AT(tls_client_ca), 0, 0, false},
 	{"set-scheduler-name", "NAME", "TESSERA_SET_SCHEDULER_NAME", NULL,
-	 "/mutate gives GPU pods that name default-scheduler this schedulerName.", TEXT,
+	 "/mutate gives GPU pods that name default-scheduler this schedulerName.", OPTION_TEXT,
 	 AT(scheduler_name), 0, 0, false},
 	{"listen", "ADDR:PORT", "TESSERA_LISTEN", "127.0.0.1:8080",
-	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.", TEXT,
-	 AT(listen), 0, 0, false},
+	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.",
+	 OPTION_TEXT, AT(listen), 0, 0, false},
 	{"journal", "FILE", "TESSERA_JOURNAL", NULL,
 	 "Record binds and releases in this file (about 1 KB a bind, 4 GiB at most) and replay it at "
 	 "start; without it they last as long as the process.",
-	 TEXT, AT(journal), 0, 0, false},
+	 OPTION_TEXT, AT(journal), 0, 0, false},
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
-	 YES_NO, AT(journal_sync), 0, 0, false},
+	 OPTION_YES_NO, AT(journal_sync), 0, 0, false},
 	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd",
-	 "How nodes and GPUs are chosen; --help lists the policies.", TEXT, AT(policy), 0, 0,
+	 "How nodes and GPUs are chosen; --help lists the policies.", OPTION_TEXT, AT(policy), 0, 0,
 	 false},
-	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", INTEGER, AT(threads),
-	 1, 256, false},
+	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", OPTION_INTEGER,
+	 AT(threads), 1, 256, false},
 	{"max-body", "BYTES", "TESSERA_MAX_BODY", "64Mi",
-	 "Largest request body; a larger one is refused in the reply's Error.", BYTES, AT(max_body),
-	 1024, INT64_C(1) << 32, false},
+	 "Largest request body; a larger one is refused in the reply's Error.", OPTION_BYTES,
+	 AT(max_body), 1024, INT64_C(1) << 32, false},
 	{"reserve-mib", "N", "TESSERA_RESERVE_MIB", "0",
-	 "MiB of every GPU that are never given away.", INTEGER, AT(reserve_mib), 0, INT32_MAX,
-	 false},
+	 "MiB of every GPU that are never given away.", OPTION_INTEGER, AT(reserve_mib), 0,
+	 INT32_MAX, false},
 	{"clients-max", "N", "TESSERA_CLIENTS_MAX", "60",
-	 "Containers that may share one GPU: 60, or 48 on older drivers.", INTEGER, AT(clients_max),
-	 1, 60000, false},
+	 "Containers that may share one GPU: 60, or 48 on older drivers.", OPTION_INTEGER,
+	 AT(clients_max), 1, 60000, false},
 	{"limit-overcommit", "R", "TESSERA_LIMIT_OVERCOMMIT", "1",
-	 "Sum of memory limits on a GPU, as a multiple of its allocatable memory, 1 to 100.", RATIO,
-	 AT(overcommit_permille), 1000, 100000, false},
+	 "Sum of memory limits on a GPU, as a multiple of its allocatable memory, 1 to 100.",
+	 OPTION_RATIO, AT(overcommit_permille), 1000, 100000, false},
 	{"hami", NULL, "TESSERA_HAMI", "no",
-	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", FLAG, AT(hami), 0, 0,
-	 false},
+	 "Understand nvidia.com/gpumem, gpumem-percentage and gpucores too.", OPTION_FLAG, AT(hami),
+	 0, 0, false},
 	{"mig-isolation", NULL, "TESSERA_MIG_ISOLATION", "no",
 	 "Serve shares of pods with tessera.dev/isolation: hardware by MIG instances; such pods are "
 	 "refused otherwise.",
-	 FLAG, AT(mig_isolation), 0, 0, false},
+	 OPTION_FLAG, AT(mig_isolation), 0, 0, false},
 	{"mig-switch", "yes|no", "TESSERA_MIG_SWITCH", "yes",
 	 "Place MIG instances on idle GPUs whose node says that it may switch them into MIG mode, too.",
-	 YES_NO, AT(mig_switch), 0, 0, false},
-	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", FLAG, AT(cdi), 0, 0,
-	 false},
+	 OPTION_YES_NO, AT(mig_switch), 0, 0, false},
+	{"cdi", NULL, "TESSERA_CDI", "no", "Write devices as CDI names.", OPTION_FLAG, AT(cdi), 0,
+	 0, false},
 	{"prefix", "P", "TESSERA_PREFIX", "nvidia.com/container.",
-	 "Start of the annotation keys of a container.", TEXT, AT(prefix), 0, 0, false},
+	 "Start of the annotation keys of a container.", OPTION_TEXT, AT(prefix), 0, 0, false},
 	{"popularity", "PERCENT", "TESSERA_POPULARITY", "95",
 	 "Part of the pods seen whose classes make up the workload that fragmentation is measured for.",
-	 INTEGER, AT(popularity), 1, 100, false},
-	{"seed", "N", "TESSERA_SEED", "1", "Seed of random policies and random ties.", INTEGER,
-	 AT(seed), 0, INT64_MAX, false},
+	 OPTION_INTEGER, AT(popularity), 1, 100, false},
+	{"seed", "N", "TESSERA_SEED", "1", "Seed of random policies and random ties.",
+	 OPTION_INTEGER, AT(seed), 0, INT64_MAX, false},
 	{"ties", "rank|random", "TESSERA_TIES", "rank",
 	 "Which of equally good nodes wins: the first in a fixed order, or one drawn per pod.",
-	 TEXT, AT(ties), 0, 0, false},
+	 OPTION_TEXT, AT(ties), 0, 0, false},
 	{"score-rest", "N", "TESSERA_SCORE_REST", "0",
 	 "Highest prioritize score of a node that is not the best (which has 10), 0 to 9. 0 keeps the "
 	 "choice against other score plugins from a weight of 13 on, 9 from 121 on.",
-	 INTEGER, AT(score_rest), 0, 9, false},
+	 OPTION_INTEGER, AT(score_rest), 0, 9, false},
 	{"pods-cache", "N", "TESSERA_PODS_CACHE", "16384",
-	 "Pods seen by filter whose request is kept for their bind.", INTEGER, AT(pods_cache), 16,
-	 10000000, false},
+	 "Pods seen by filter whose request is kept for their bind.", OPTION_INTEGER,
+	 AT(pods_cache), 16, 10000000, false},
 	{"nomination-seconds", "N", "TESSERA_NOMINATION_SECONDS", "600",
 	 "Room made by preemption is kept for its pod until it was not heard of for so long.",
-	 INTEGER, AT(nomination_s), 1, 86400, false},
-	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.", TEXT,
-	 AT(log_level), 0, 0, true},
+	 OPTION_INTEGER, AT(nomination_s), 1, 86400, false},
+	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.",
+	 OPTION_TEXT, AT(log_level), 0, 0, true},
 	{"config", "FILE", "TESSERA_CONFIG", NULL,
 	 "YAML file with lines `option: value`. Read again at SIGHUP, when log-level and the contents "
 	 "of TLS files take effect.",
-	 TEXT, AT(config), 0, 0, false},
+	 OPTION_TEXT, AT(config), 0, 0, false},
 	{"check-config", NULL, NULL, NULL,
-	 "Look at options and files, say what is wrong, and exit.", FLAG, AT(check_config), 0, 0,
-	 false},
-	{"help", NULL, NULL, NULL, "Print this and exit.", FLAG, AT(help), 0, 0, false},
-	{"version", NULL, NULL, NULL, "Print the version and exit.", FLAG, AT(version), 0, 0,
+	 "Look at options and files, say what is wrong, and exit.", OPTION_FLAG, AT(check_config),
+	 0, 0, false},
+	{"help", NULL, NULL, NULL, "Print this and exit.", OPTION_FLAG, AT(help), 0, 0, false},
+	{"version", NULL, NULL, NULL, "Print the version and exit.", OPTION_FLAG, AT(version), 0, 0,
 	 false},
 };
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-static int set_bool(bool *at, const char *value, struct err *err)
-{
-	static const char *const yes[] = {"yes", "true", "on", "1"};
-	static const char *const no[] = {"no", "false", "off", "0"};
-
-	for (size_t i = 0; i < 4; i++) {
-		if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
-			*at = strcmp(value, yes[i]) == 0;
-			return 0;
-		}
-	}
-	return err_set(err, ERR_INVALID, "\"%s\" is neither yes nor no", value);
-}
-
-static int set_ratio(const struct row *r, int64_t *at, const char *value, struct err *err)
-{
-	int64_t nano, permille;
-	int rc;
-
-	rc = decimal_parse_nano(value, &nano, err);
-	/* The parser ends at 9: larger ratios are whole numbers. */
-	if (rc == ERR_RANGE) {
-		rc = integer_parse(value, 0, r->max / 1000, &permille, err);
-		permille = rc == 0 ? permille * 1000 : 0;
-	} else {
-		permille = rc == 0 ? nano / 1000000 : 0;
-	}
-	if (rc < 0)
-		return rc;
-	if (permille < r->min || permille > r->max)
-		return err_set(err, ERR_RANGE, "\"%s\" is not between 1 and 100", value);
-	*at = permille;
-	return 0;
-}
-
-static int set_row(const struct row *r, struct ex_options *o, const char *value, struct err *err)
-{
-	char *at = (char *)o + r->offset;
-	int64_t v;
-	int rc = 0;
-
-	switch (r->kind) {
-	case TEXT:
-		memcpy(at, &value, sizeof(value));
-		break;
-	case FLAG:
-	case YES_NO:
-		rc = set_bool((bool *)at, value, err);
-		break;
-	case INTEGER:
-		rc = integer_parse(value, r->min, r->max, &v, err);
-		if (rc == 0)
-			memcpy(at, &v, sizeof(v));
-		break;
-	case BYTES:
-		rc = quantity_parse(value, QUANTITY_ONE, &v, err);
-		if (rc == 0 && (v < r->min || v > r->max))
-			rc = err_set(err, ERR_RANGE, "\"%s\" is not between %lld and %lld bytes",
-				     value, (long long)r->min, (long long)r->max);
-		if (rc == 0)
-			memcpy(at, &v, sizeof(v));
-		break;
-	case RATIO:
-		rc = set_ratio(r, &v, value, err);
-		if (rc == 0)
-			memcpy(at, &v, sizeof(v));
-		break;
-	}
-	return rc;
-}
-
-static const struct row *row_find(const char *name, size_t len)
-{
-	for (size_t i = 0; i < ROWS; i++) {
-		if (strlen(rows[i].name) == len && memcmp(rows[i].name, name, len) == 0)
-			return &rows[i];
-	}
-	return NULL;
-}
-
-/* One argument, at argv[*i]; *i moves to the last one used. */
-static int parse_arg(int argc, char *const *argv, int *i, struct ex_options *o, struct err *err)
-{
-	const char *arg = argv[*i], *value;
-	const struct row *r = NULL;
-	size_t len;
-	int rc;
-
-	if (strcmp(arg, "-h") == 0)
-		arg = "--help";
-	if (strncmp(arg, "--", 2) == 0) {
-		len = strcspn(arg + 2, "=");
-		r = row_find(arg + 2, len);
-	}
-	if (r == NULL && arg[0] != '-')
-		return err_set(err, ERR_INVALID,
-			       "\"%s\" is no option, and no option before it takes a value; "
-			       "switches are --NAME or --NAME=no; see --help",
-			       arg);
-	if (r == NULL)
-		return err_set(err, ERR_INVALID, "%s: no such option; see --help", arg);
-	value = arg[2 + len] == '=' ? arg + 3 + len : NULL;
-	if (r->arg == NULL && value == NULL)
-		value = "yes";
-	if (value == NULL) {
-		if (*i + 1 >= argc)
-			return err_set(err, ERR_INVALID, "--%s needs %s", r->name, r->arg);
-		value = argv[++*i];
-	}
-	rc = set_row(r, o, value, err);
-	return rc < 0 ? err_prefix(err, rc, "--%s", r->name) : 0;
-}
+static const struct option_table table = {
+	rows, ROWS,
+	"is no option, and no option before it takes a value; switches are --NAME or --NAME=no; see --help"};
 
 static int check_source(const struct ex_options *o, struct err *err)
 {
@@ -348,51 +225,16 @@ static const struct ex_options empty = {
 	.scheduler_name = "",
 };
 
-static int set_defaults(struct ex_options *o, struct err *err)
-{
-	for (size_t i = 0; i < ROWS; i++) {
-		if (rows[i].fallback != NULL && set_row(&rows[i], o, rows[i].fallback, err) < 0)
-			return err_prefix(err, ERR_INTERNAL, "--%s", rows[i].name);
-	}
-	return 0;
-}
-
-static int set_environment(struct ex_options *o, const char *(*getenv_fn)(const char *name),
-			   struct err *err)
-{
-	const char *value;
-	int rc;
-
-	for (size_t i = 0; i < ROWS; i++) {
-		value = rows[i].env == NULL ? NULL
-			: getenv_fn != NULL ? getenv_fn(rows[i].env)
-					    : getenv(rows[i].env);
-		rc = value != NULL && value[0] != '\0' ? set_row(&rows[i], o, value, err) : 0;
-		if (rc < 0)
-			return err_prefix(err, rc, "%s", rows[i].env);
-	}
-	return 0;
-}
-
-static int set_arguments(struct ex_options *o, int argc, char *const *argv, struct err *err)
-{
-	int rc = 0;
-
-	for (int i = 1; i < argc && rc == 0; i++)
-		rc = parse_arg(argc, argv, &i, o, err);
-	return rc;
-}
-
 static int set_file(struct ex_options *o, const struct ex_options_file *f, struct err *err)
 {
 	for (size_t i = 0; i < f->count; i++) {
-		const struct row *r = row_find(f->names[i], strlen(f->names[i]));
+		const struct option_row *r = option_find(&table, f->names[i], strlen(f->names[i]));
 		int rc;
 
 		if (r == NULL || r->env == NULL || strcmp(r->name, "config") == 0)
 			return err_set(err, ERR_INVALID, "%s: %s: no such option for a file",
 				       o->config, f->names[i]);
-		rc = set_row(r, o, f->values[i], err);
+		rc = option_set(r, o, f->values[i], err);
 		if (rc < 0)
 			return err_prefix(err, rc, "%s: %s", o->config, r->name);
 	}
@@ -409,13 +251,13 @@ static int set_all(struct ex_options *o, int argc, char *const *argv,
 
 	*o = empty;
 	o->file = file;
-	rc = set_defaults(o, err);
+	rc = option_defaults(&table, o, err);
 	o->config = path;
 	if (rc == 0 && file != NULL)
 		rc = set_file(o, file, err);
 	if (rc == 0)
-		rc = set_environment(o, getenv_fn, err);
-	return rc == 0 ? set_arguments(o, argc, argv, err) : rc;
+		rc = option_environment(&table, o, getenv_fn, err);
+	return rc == 0 ? option_arguments(&table, o, 1, argc, argv, err) : rc;
 }
 
 void ex_options_fini(struct ex_options *o)
@@ -446,14 +288,14 @@ int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const
 	return rc;
 }
 
-static bool same(const struct row *r, const struct ex_options *a, const struct ex_options *b)
+static bool same(const struct option_row *r, const struct ex_options *a, const struct ex_options *b)
 {
 	const char *at_a = (const char *)a + r->offset, *at_b = (const char *)b + r->offset;
 	const char *text_a, *text_b;
 
-	if (r->kind == FLAG || r->kind == YES_NO)
+	if (r->kind == OPTION_FLAG || r->kind == OPTION_YES_NO)
 		return *(const bool *)at_a == *(const bool *)at_b;
-	if (r->kind != TEXT)
+	if (r->kind != OPTION_TEXT)
 		return memcmp(at_a, at_b, sizeof(int64_t)) == 0;
 	memcpy(&text_a, at_a, sizeof(text_a));
 	memcpy(&text_b, at_b, sizeof(text_b));
@@ -520,18 +362,5 @@ void ex_options_help(struct buf *b)
 
 void ex_options_markdown(struct buf *b)
 {
-	buf_puts(b, "| option | default | environment | meaning |\n|---|---|---|---|\n");
-	for (size_t i = 0; i < ROWS; i++) {
-		buf_printf(b, "| `--%s%s", rows[i].name, rows[i].arg != NULL ? " " : "");
-		for (const char *p = rows[i].arg != NULL ? rows[i].arg : ""; *p != '\0'; p++) {
-			if (*p == '|')
-				buf_putc(b, '\\');
-			buf_putc(b, *p);
-		}
-		buf_printf(b, "` | %s%s%s | %s%s%s | %s |\n", rows[i].fallback != NULL ? "`" : "",
-			   rows[i].fallback != NULL ? rows[i].fallback : "–",
-			   rows[i].fallback != NULL ? "`" : "", rows[i].env != NULL ? "`" : "",
-			   rows[i].env != NULL ? rows[i].env : "–", rows[i].env != NULL ? "`" : "",
-			   rows[i].help);
-	}
+	option_markdown(&table, b);
 }

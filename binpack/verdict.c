@@ -205,6 +205,49 @@ static int put_memory(const struct st_config *cfg, const struct tally *t, const 
 			     (long long)limit_bound(cfg, t->most_alloc));
 }
 
+/* Which one bound is in the way of several shares: without it they would fit. Appended where it is one. */
+static int put_bound(const struct st_cluster *c, const struct st_node *n,
+		     const struct st_request *req, char *buf, unsigned cap, int at)
+{
+	enum { CLIENTS, COMPUTE, LIMITS, MEMORY, BOUNDS };
+	const struct bp_chooser how = {.pick = BP_PICK_FIRST};
+
+	for (int bound = CLIENTS; bound < BOUNDS; bound++) {
+		struct st_config cfg = *st_cluster_config(c);
+		struct st_request less = *req;
+		struct bp_task t = {
+			.cluster = c, .cfg = &cfg, .node = n, .how = &how, .req = &less};
+		struct st_decision d;
+		int32_t score;
+
+		if (bound == CLIENTS)
+			cfg.clients_max = INT32_MAX;
+		if (bound == LIMITS)
+			cfg.overcommit_permille = INT32_MAX;
+		for (unsigned i = 0; i < less.item_count; i++) {
+			struct st_item *it = &less.items[i];
+
+			if (bound == COMPUTE)
+				it->compute_nano = 0;
+			if (bound != MEMORY || it->kind != ST_KIND_SHARE)
+				continue;
+			it->request_mib = 1;
+			it->request_nano = 0;
+		}
+		if (bp_search(&t, &d, &score) != BP_OK)
+			continue;
+		if (bound == CLIENTS)
+			return at + snprintf(buf + at, cap - (unsigned)at,
+					     " (client limit of a GPU: %d)",
+					     st_cluster_config(c)->clients_max);
+		return at + snprintf(buf + at, cap - (unsigned)at, " (%s)",
+				     bound == COMPUTE  ? "compute shares of a GPU"
+				     : bound == LIMITS ? "overcommit bound of memory limits"
+						       : "memory");
+	}
+	return at;
+}
+
 char *bp_explain(const struct st_cluster *c, uint32_t node, const struct st_request *req,
 		 enum bp_verdict v, char *buf, unsigned cap)
 {
@@ -237,6 +280,10 @@ char *bp_explain(const struct st_cluster *c, uint32_t node, const struct st_requ
 	case BP_TOO_FEW:
 	case BP_TAKEN:
 	case BP_COMBINATION:
+		if (v == BP_TOO_FEW || v == BP_COMBINATION)
+			at = put_bound(c, n, req, buf, cap, at);
+		if (at >= (int)cap)
+			break;
 		at += snprintf(buf + at, cap - (unsigned)at, "; %u GPU%s", n->gpu_count,
 			       n->gpu_count == 1 ? "" : "s");
 		if (at < (int)cap)

@@ -276,7 +276,8 @@ Test(verdict, case_12_on_each, .fini = done)
 	       "time-slicing, 1 in sm-sharing");
 	place_gone(c, "a");
 	expect(&req, BP_TOO_FEW,
-	       "fewer GPUs fit than asked for; 3 GPUs: 1 idle, 1 in time-slicing, 1 in sm-sharing");
+	       "fewer GPUs fit than asked for (memory); 3 GPUs: 1 idle, 1 in time-slicing, 1 in "
+	       "sm-sharing");
 }
 
 /* cases.md 3 and 10: containers count, and the limit is named. */
@@ -299,11 +300,46 @@ Test(verdict, case_10_clients, .fini = done)
 	}
 	cr_expect_eq(st_cluster_node(c, node)->gpus[0].clients, 9);
 	expect(&three, BP_COMBINATION,
-	       "the pod's containers do not fit together; 1 GPU: 1 in time-slicing");
+	       "the pod's containers do not fit together (client limit of a GPU: 10); 1 GPU: 1 in "
+	       "time-slicing");
 	expect(&one, BP_OK, "fits");
 	hold("d", place_share(10), 0);
 	expect(&one, BP_CLIENTS, "client limit of the GPUs is reached (10)");
 	expect(&three, BP_CLIENTS, "client limit of the GPUs is reached (10)");
+}
+
+/* The one bound that stands in the way of several containers, or of a share on several GPUs, is named. */
+Test(verdict, the_bound_is_named, .fini = done)
+{
+	struct st_request two = place_request(0, place_sm(100, 600000000)), memory, apart;
+	struct st_config cfg = ST_CONFIG_DEFAULT;
+	struct st_item it;
+
+	place_add(&two, place_sm(100, 600000000));
+	start(1, 1000);
+	expect(&two, BP_COMBINATION,
+	       "the pod's containers do not fit together (compute shares of a GPU); 1 GPU: 1 idle");
+	memory = place_request(0, place_share(600));
+	place_add(&memory, place_share(600));
+	expect(&memory, BP_COMBINATION,
+	       "the pod's containers do not fit together (memory); 1 GPU: 1 idle");
+	memory.items[0].request_mib = memory.items[1].request_mib = 300;
+	memory.items[0].limit_mib = memory.items[1].limit_mib = 600;
+	expect(&memory, BP_COMBINATION,
+	       "the pod's containers do not fit together (overcommit bound of memory limits); 1 "
+	       "GPU: 1 idle");
+	/* Two bounds at once: none of them alone is the reason. */
+	memory.items[0].request_mib = memory.items[1].request_mib = 600;
+	expect(&memory, BP_COMBINATION, "the pod's containers do not fit together; 1 GPU: 1 idle");
+	cfg.clients_max = 1;
+	start_with(&cfg, 2, 1000);
+	hold("a", place_share(100), 0);
+	it = place_share(100);
+	it.count = 2;
+	apart = place_request(0, it);
+	expect(&apart, BP_TOO_FEW,
+	       "fewer GPUs fit than asked for (client limit of a GPU: 1); 2 GPUs: 1 idle, 1 in "
+	       "time-slicing");
 }
 
 Test(verdict, modes, .fini = done)
@@ -320,7 +356,7 @@ Test(verdict, modes, .fini = done)
 	expect(&req, BP_OK, "fits");
 	req.items[0].count = 2;
 	expect(&req, BP_TOO_FEW,
-	       "fewer GPUs fit than asked for; 3 GPUs: 2 in sm-sharing, 1 in exclusive use");
+	       "fewer GPUs fit than asked for (memory); 3 GPUs: 2 in sm-sharing, 1 in exclusive use");
 	hold("d", place_sm(500, 0), 0);
 	expect(&req, BP_MEMORY,
 	       "no GPU has enough memory free (400 of 500 MiB on each); 3 GPUs: 2 in sm-sharing, 1 in "

@@ -185,8 +185,8 @@ $(BUILD)/$(1)/nvidia-cuda-mps-control: $(call objs,$(1),$(filter test/lib/fake_m
 	$$(call link,$(1))
 $(BUILD)/$(1)/nvidia-cuda-mps-server: $(BUILD)/$(1)/nvidia-cuda-mps-control
 	$$(Q)ln -f $$< $$@
-# One of its tests runs the whole agent on them.
-$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES) tessera-enforcer)
+# One of its tests runs the whole agent on them, another the extender.
+$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES) tessera-enforcer tessera-extender)
 
 # Programs that must fail: they prove that the sanitizers of the test runs see something.
 $(BUILD)/$(1)/canary/%: $(BUILD)/$(1)/obj/test/canary/%.o

@@ -69,21 +69,43 @@ static int describe(int fd, bool tls, char *url, size_t cap, struct err *err)
 	return 0;
 }
 
-int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err)
+static int resolve(const char *text, bool with_port, struct addrinfo **ret, struct err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	struct addrinfo *list = NULL;
 	const char *port = NULL;
 	char host[256] = "";
-	int rc, fd = -1;
+	int rc = split(text, host, sizeof(host), &port, err);
 
-	rc = split(text, host, sizeof(host), &port, err);
 	if (rc < 0)
 		return rc;
-	rc = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &list);
-	if (rc != 0)
-		return err_set(err, ERR_INVALID, "\"%s\": %s", text, gai_strerror(rc));
+	rc = getaddrinfo(host[0] != '\0' ? host : NULL, with_port ? port : "0", &hints, ret);
+	return rc != 0 ? err_set(err, ERR_INVALID, "\"%s\": %s", text, gai_strerror(rc)) : 0;
+}
+
+int listen_check(const char *text, struct err *err)
+{
+	struct addrinfo *list = NULL;
+	int rc = resolve(text, false, &list, err), fd = -1;
+
+	if (rc < 0)
+		return rc;
+	for (const struct addrinfo *ai = list; ai != NULL && fd < 0; ai = ai->ai_next)
+		fd = open_socket(ai);
+	freeaddrinfo(list);
+	if (fd < 0)
+		return err_set(err, ERR_IO, "cannot listen on %s: %s", text, strerror(errno));
+	close(fd);
+	return 0;
+}
+
+int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err)
+{
+	struct addrinfo *list = NULL;
+	int rc = resolve(text, true, &list, err), fd = -1;
+
+	if (rc < 0)
+		return rc;
 	for (const struct addrinfo *ai = list; ai != NULL && fd < 0; ai = ai->ai_next)
 		fd = open_socket(ai);
 	freeaddrinfo(list);

@@ -12,5 +12,8 @@
  * address; ERR_IO. */
 int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap,
 		struct err *err);
+/* Would that address be taken? Nothing listens afterwards, and the port is not tried: another process of
+ * ours may have it. Errors as listen_open(). */
+int listen_check(const char *text, struct err *err);
 
 #endif

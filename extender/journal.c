@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -197,6 +200,19 @@ static bool torn_record(const char *tail, size_t len)
 	       0;
 }
 
+/* The records of a file's text; *ret_good as of ex_journal_read(). */
+static int read_text(const char *text, size_t len, const struct ex_journal_reader *r,
+		     size_t *ret_good, struct err *err)
+{
+	int rc = ex_journal_read(text, len, r, ret_good, err);
+
+	if (rc == 0 && !torn_record(text + *ret_good, len - *ret_good))
+		rc = err_set(err, ERR_INVALID,
+			     "not a journal of tessera-extender: it ends in text that "
+			     "is no record; nothing was changed");
+	return rc;
+}
+
 static int load(struct ex_journal *j, const struct ex_journal_reader *r, size_t *ret_torn,
 		struct err *err)
 {
@@ -207,11 +223,7 @@ static int load(struct ex_journal *j, const struct ex_journal_reader *r, size_t 
 	rc = file_read(j->path, EX_JOURNAL_MAX_BYTES, &text, &len, err);
 	if (rc < 0)
 		return rc;
-	rc = ex_journal_read(text, len, r, &good, err);
-	if (rc == 0 && !torn_record(text + good, len - good))
-		rc = err_set(err, ERR_INVALID,
-			     "not a journal of tessera-extender: it ends in text that "
-			     "is no record; nothing was changed");
+	rc = read_text(text, len, r, &good, err);
 	free(text);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", j->path);
@@ -220,6 +232,42 @@ static int load(struct ex_journal *j, const struct ex_journal_reader *r, size_t 
 		return err_set(err, ERR_IO, "%s: %s", j->path, strerror(errno));
 	*ret_torn = len - good;
 	return 0;
+}
+
+/* A new one is made there. */
+static int check_folder(const char *path, struct err *err)
+{
+	char folder[PATH_MAX];
+
+	if (snprintf(folder, sizeof(folder), "%s", path) >= (int)sizeof(folder))
+		return err_set(err, ERR_IO, "%s: %s", path, strerror(ENAMETOOLONG));
+	return access(dirname(folder), W_OK | X_OK) < 0
+		       ? err_set(err, ERR_IO, "%s: %s", path, strerror(errno))
+		       : 0;
+}
+
+int ex_journal_check(const char *path, const struct ex_journal_reader *r, struct err *err)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
+	size_t len = 0, good = 0;
+	char *text = NULL;
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT)
+		return check_folder(path, err);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+	else if (!S_ISREG(st.st_mode))
+		rc = err_set(err, ERR_IO, "%s: not a regular file", path);
+	if (fd >= 0)
+		close(fd);
+	if (rc == 0)
+		rc = file_read(path, EX_JOURNAL_MAX_BYTES, &text, &len, err);
+	if (rc < 0)
+		return rc;
+	rc = read_text(text, len, r, &good, err);
+	free(text);
+	return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
 static void journal_free(struct ex_journal *j)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/listen.h"
 #include "extender/api.h"
 #include "extender/options.h"
 #include "extender/server.h"
@@ -97,9 +98,10 @@ static int load(struct ex_service *s, const struct ex_options *o, struct err *er
 	rc = ex_service_load_file(s, o->cluster, err);
 	if (rc == 0)
 		rc = ex_service_start(s, err);
-	if (rc == 0 && o->journal[0] != '\0' && !o->check_config)
-		rc = ex_service_open_journal(s, o->journal, o->journal_sync, err);
-	return rc;
+	if (rc < 0 || o->journal[0] == '\0')
+		return rc;
+	return o->check_config ? ex_service_check_journal(s, o->journal, err)
+			       : ex_service_open_journal(s, o->journal, o->journal_sync, err);
 }
 
 /* ---- an API server ---- */
@@ -266,6 +268,8 @@ static int run(struct program *p, struct err *err)
 	}
 	if (rc == 0 && embedded)
 		rc = load(s, &p->o, err);
+	if (rc == 0 && check && (rc = listen_check(p->o.listen, err)) < 0)
+		err_prefix(err, rc, "--listen");
 	if (rc == 0 && !embedded && !check)
 		rc = start_api(s, &p->o, &kube, p->log, &api, err);
 	if (rc == 0 && !check)

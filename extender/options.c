@@ -8,6 +8,7 @@
 #include "base/option_table.h"
 #include "extender/options_file.h"
 #include "policy/policy.h"
+#include "state/contract.h"
 
 #define AT(field) offsetof(struct ex_options, field)
 
@@ -139,8 +140,9 @@ static const struct option_row rows[] = {
 	 "of TLS files take effect.",
 	 OPTION_TEXT, AT(config), 0, 0, false},
 	{"check-config", NULL, NULL, NULL,
-	 "Look at options and files, say what is wrong, and exit.", OPTION_FLAG, AT(check_config),
-	 0, 0, false},
+	 "Look at options, files and address as a start would, say what is wrong, and exit; nothing is "
+	 "written and no server asked.",
+	 OPTION_FLAG, AT(check_config), 0, 0, false},
 	{"help", NULL, NULL, NULL, "Print this and exit.", OPTION_FLAG, AT(help), 0, 0, false},
 	{"version", NULL, NULL, NULL, "Print the version and exit.", OPTION_FLAG, AT(version), 0, 0,
 	 false},
@@ -223,10 +225,8 @@ static int check(const struct ex_options *o, struct err *err)
 		return err_set(err, ERR_INVALID,
 			       "--log-level: \"%s\" is none of error, warn, info, debug",
 			       o->log_level);
-	if (o->prefix[0] == '\0' || strchr(o->prefix, '/') == NULL)
-		return err_set(err, ERR_INVALID,
-			       "--prefix: \"%s\" is no start of an annotation key", o->prefix);
-	return 0;
+	rc = st_contract_prefix_check(o->prefix, err);
+	return rc < 0 ? err_prefix(err, rc, "--prefix") : 0;
 }
 
 static const struct ex_options empty = {

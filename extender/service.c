@@ -198,6 +198,13 @@ static int replay_release(void *ctx, const char *uid, struct err *err)
 	return st_cluster_pod_move(s->c, uid, ST_EVENT_GONE, err);
 }
 
+int ex_service_check_journal(struct ex_service *s, const char *path, struct err *err)
+{
+	struct ex_journal_reader r = {.bind = replay_bind, .release = replay_release, .ctx = s};
+
+	return ex_journal_check(path, &r, err);
+}
+
 int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, struct err *err)
 {
 	struct ex_journal_reader r = {.bind = replay_bind, .release = replay_release, .ctx = s};

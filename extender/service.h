@@ -46,6 +46,8 @@ int ex_service_load_text(struct ex_service *s, const char *text, size_t len, str
 /* Opens the journal over what was loaded and replays it. Errors of ex_journal_open(); ERR_INVALID
  * when a record speaks of a node that is not there. */
 int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, struct err *err);
+/* Would ex_service_open_journal() go well? Replays it; the file is only read, and may be in use. */
+int ex_service_check_journal(struct ex_service *s, const char *path, struct err *err);
 /* Writes what is pending; operations that wait are settled before it returns. */
 void ex_service_close_journal(struct ex_service *s);
 /* Makes the workload from the pods loaded. ERR_NOMEM. */

@@ -20,6 +20,10 @@ struct st_contract_options {
 	bool cdi;           /* write devices as k8s.device-plugin.nvidia.com/gpu=GPU-... */
 };
 
+/* Can keys of containers start with that? ERR_INVALID: it is no "domain/name." of an annotation, is
+ * Tessera's own, or leaves no room for a container's name (63 characters behind the '/'). */
+int st_contract_prefix_check(const char *prefix, struct err *err);
+
 /* Things worth telling the user that are no reason to refuse. */
 #define ST_WARNINGS_MAX 8
 struct st_warnings {

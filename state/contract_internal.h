@@ -19,6 +19,7 @@
 #define CONTRACT_KEY_CAP 320      /* 253 + '/' + 63, and the NUL */
 #define CONTRACT_TOTAL_MAX 262144 /* bytes of all annotations of one object, keys and values */
 #define CONTRACT_DIGEST_LEN 16
+#define CONTRACT_REF_HASHED 29 /* bytes of the short form of a long name */
 
 /* Keys that speak of one container. The first ones, up to CONTRACT_WRITTEN_COUNT, are what an
  * allocation consists of, in the order in which it lists them. */

@@ -27,6 +27,53 @@ static const char *prefix_of(const struct st_contract_options *opt, bool ours)
 	return opt != NULL && opt->prefix != NULL ? opt->prefix : CONTRACT_PREFIX;
 }
 
+/* Lower case letters, digits and '-' in parts joined by '.', each ending in no '-'. */
+static bool is_domain(const char *text, size_t len)
+{
+	static const char inner[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+
+	for (size_t i = 0, part = 0; i <= len; i++) {
+		if (i < len && text[i] != '.') {
+			if (strchr(inner, text[i]) == NULL)
+				return false;
+			continue;
+		}
+		if (i == part || text[part] == '-' || text[i - 1] == '-')
+			return false;
+		part = i + 1;
+	}
+	return len <= 253;
+}
+
+int st_contract_prefix_check(const char *prefix, struct err *err)
+{
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+	const char *slash = strchr(prefix, '/'), *name = slash != NULL ? slash + 1 : "";
+	const struct st_contract_options opt = {.prefix = prefix};
+
+	if (slash == NULL || !is_domain(prefix, (size_t)(slash - prefix)))
+		return err_set(err, ERR_INVALID,
+			       "\"%s\" is no start of an annotation key, as example.com/container.",
+			       prefix);
+	for (const char *p = name; *p != '\0'; p++) {
+		if (strchr(letters, *p) == NULL && (p == name || strchr("-_.", *p) == NULL))
+			return err_set(err, ERR_INVALID,
+				       "\"%s\": '%c' cannot be there in an annotation key", prefix,
+				       *p);
+	}
+	if (strncmp(prefix, CONTRACT_TESSERA_DOMAIN, strlen(CONTRACT_TESSERA_DOMAIN)) == 0)
+		return err_set(err, ERR_INVALID, "\"%s\": that domain has keys of its own", prefix);
+	for (int f = 0; f < CONTRACT_FIELD_COUNT; f++) {
+		if (contract_container_max(&opt, (enum contract_field)f) < CONTRACT_REF_HASHED)
+			return err_set(err, ERR_INVALID,
+				       "\"%s\" is too long: %d characters behind the '/' leave no "
+				       "room for a container's name",
+				       prefix, (int)strlen(name));
+	}
+	return 0;
+}
+
 bool contract_key_split(const char *key, const struct st_contract_options *opt,
 			struct contract_key *ret)
 {

@@ -1,0 +1,131 @@
+/* --check-config says what a start would fail on, in the same words, and touches nothing. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+
+static char dir[] = "/tmp/tessera-check-XXXXXX";
+
+static void put_file(const char *name, const char *text)
+{
+	char path[200];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "w");
+	cr_assert_not_null(f);
+	fputs(text, f);
+	cr_assert_eq(fclose(f), 0);
+}
+
+static void init(void)
+{
+	char path[200];
+
+	cr_assert_not_null(mkdtemp(dir));
+	put_file("cluster.json", "{\"kind\":\"List\",\"items\":[]}");
+	put_file("half.json", "{\"kind\":");
+	put_file("notes.txt", "not a journal\n");
+	put_file("tail.log", "a line that has no end");
+	put_file("bad.pem", "-----BEGIN nothing\n");
+	put_file("empty.log", "");
+	put_file("bad.yaml", "threads: many\n");
+	put_file("kubeconfig", "apiVersion: v1\nkind: Config\nclusters: []\n");
+	snprintf(path, sizeof(path), "%s/folder", dir);
+	cr_assert_eq(mkdir(path, 0755), 0);
+}
+
+static void fini(void)
+{
+	char command[200];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+	cr_expect_eq(system(command), 0);
+}
+
+TestSuite(extender_check, .init = init, .fini = fini);
+
+/* Runs the extender with these arguments in our folder; its exit status, and what it wrote. */
+static int run(const char *line, bool check, struct buf *ret)
+{
+	char command[1500], program[300], part[256];
+	ssize_t n;
+	FILE *p;
+
+	n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+	cr_assert_gt(n, 0);
+	program[n] = '\0';
+	strrchr(program, '/')[1] = '\0';
+	snprintf(command, sizeof(command), "cd '%s' && '%stessera-extender' %s%s 2>&1", dir,
+		 program, line, check ? " --check-config" : "");
+	p = popen(command, "r");
+	cr_assert_not_null(p);
+	while (fgets(part, sizeof(part), p) != NULL)
+		buf_puts(ret, part);
+	return WEXITSTATUS(pclose(p));
+}
+
+#define CLUSTER "--cluster cluster.json "
+
+/* Each fails a start, so it ends by itself. */
+static const struct {
+	const char *args, *words;
+} wrong[] = {
+	{"--cluster no.json", "no.json"},
+	{"--cluster half.json", "half.json"},
+	{CLUSTER "--journal notes.txt", "notes.txt"},
+	{CLUSTER "--journal tail.log", "tail.log: not a journal of tessera-extender"},
+	{CLUSTER "--journal folder", "folder"},
+	{CLUSTER "--journal nowhere/j.log", "nowhere/j.log: No such file or directory"},
+	{CLUSTER "--tls-cert bad.pem --tls-key bad.pem", "bad.pem"},
+	{CLUSTER "--tls-cert no.pem --tls-key no.pem", "no.pem"},
+	{CLUSTER "--tls-cert bad.pem", "--tls-cert and --tls-key go together"},
+	{CLUSTER "--listen nonsense", "--listen: \"nonsense\" is not ADDR:PORT"},
+	{CLUSTER "--listen 192.0.2.1:0", "--listen: cannot listen on 192.0.2.1:0"},
+	{CLUSTER "--config bad.yaml", "threads"},
+	{CLUSTER "--config no.yaml", "no.yaml"},
+	{"--kubeconfig no-such", "no-such"},
+	{"--kubeconfig kubeconfig", "kubeconfig"},
+	{"--in-cluster", "KUBERNETES_SERVICE_HOST"},
+};
+
+Test(extender_check, says_what_a_start_would_say)
+{
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct buf start = BUF_INIT, check = BUF_INIT;
+
+		cr_expect_eq(run(wrong[i].args, false, &start), 2, "%s", wrong[i].args);
+		cr_expect_eq(run(wrong[i].args, true, &check), 2, "%s", wrong[i].args);
+		cr_expect(strstr(buf_str(&check), wrong[i].words) != NULL, "%s: %s", wrong[i].args,
+			  buf_str(&check));
+		cr_expect_str_eq(buf_str(&check), buf_str(&start));
+		buf_fini(&start);
+		buf_fini(&check);
+	}
+}
+
+Test(extender_check, a_good_configuration_touches_nothing)
+{
+	static const char *const good[] = {
+		CLUSTER,
+		CLUSTER "--journal new.log --prefix example.com/c.",
+		CLUSTER "--journal empty.log --listen 127.0.0.1:1",
+	};
+	char path[200];
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		struct buf out = BUF_INIT;
+
+		cr_expect_eq(run(good[i], true, &out), 0, "%s: %s", good[i], buf_str(&out));
+		cr_expect(strstr(buf_str(&out), "the configuration is good") != NULL);
+		buf_fini(&out);
+	}
+	snprintf(path, sizeof(path), "%s/new.log", dir);
+	cr_expect_neq(access(path, F_OK), 0, "nothing was made");
+}

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "extender/admit.h"
 #include "extender/api.h"
 #include "extender/metrics.h"
 #include "extender/service.h"
@@ -22,7 +23,8 @@ struct ex_server_config {
 	struct ex_service *service; /* borrowed, as the others */
 	struct ex_api *api;         /* NULL: no API server, binds go to the journal */
 	struct ex_tls *tls;         /* NULL: plain HTTP */
-	const char *scheduler;      /* that /mutate sets; NULL or "": none */
+	const char *scheduler;      /* that /mutate sets where set_scheduler says so */
+	enum ex_set_scheduler set_scheduler;
 	struct ex_metrics *metrics;
 	struct log *log; /* may be NULL */
 };

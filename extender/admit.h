@@ -16,13 +16,14 @@ struct ex_admit {
 	const char
 		*scheduler; /* what /mutate gives to pods of the default scheduler; "" = nothing */
 	bool mutate;        /* else validate */
+	bool refuse_privileged; /* else they are warned of */
 };
 
 /* Reads an AdmissionReview and writes the one that answers it. ERR_INVALID: it is none, nothing was
  * written; ERR_NOMEM.
  *
  * validate refuses a pod whose GPU request is wrong, one that is made with allocation keys, and a
- * change of allocation keys.
+ * change of allocation keys; where it is configured, also one with a privileged container.
  *
  * mutate removes allocation keys from a pod that is being made, with what that bind wrote beside them, and gives each container that asks for
  * GPUs a request of EX_MEMORY_RESOURCE where it has none: the MiB of an amount; of a fraction and of
@@ -31,6 +32,11 @@ struct ex_admit {
  * scheduler. A pod that validate would refuse is left to it. */
 int ex_admit_review(const struct ex_admit *how, const char *body, size_t len, struct buf *out,
 		    enum ex_admit_verdict *ret, struct err *err);
+
+/* Containers of a GPU pod that can have more than they are given: privileged ones (refuse: ERR_INVALID
+ * names the first), and such as may be root in sm-sharing. Warnings are added to *w. */
+int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool refuse,
+			struct st_warnings *w, struct err *err);
 
 /* JSON patch that does what mutate says; empty where there is nothing to do. For tests too. */
 int ex_admit_patch(const struct ex_admit *how, const cJSON *pod, const struct st_pod_spec *spec,

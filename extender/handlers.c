@@ -230,6 +230,7 @@ static void run_review(struct ex_exchange *x, bool mutate)
 		.service = cfg->service,
 		.scheduler = cfg->scheduler != NULL ? cfg->scheduler : "",
 		.mutate = mutate,
+		.refuse_privileged = cfg->refuse_privileged,
 	};
 	enum ex_admit_verdict verdict;
 	struct err err = ERR_INIT;

@@ -3,6 +3,7 @@
 #ifndef TESSERA_EXTENDER_SERVER_H
 #define TESSERA_EXTENDER_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -23,6 +24,7 @@ struct ex_server_config {
 	struct ex_api *api;         /* NULL: no API server, binds go to the journal */
 	struct ex_tls *tls;         /* NULL: plain HTTP */
 	const char *scheduler;      /* that /mutate sets; NULL or "": none */
+	bool refuse_privileged;     /* by /validate */
 	struct ex_metrics *metrics;
 	struct log *log; /* may be NULL */
 };

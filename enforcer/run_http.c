@@ -60,6 +60,7 @@ static unsigned metrics(void *ctx, struct buf *out)
 	struct en_plugin_stats plugin;
 	struct en_nri_figures nri;
 	struct en_mps_status mps;
+	struct en_mig_stats mig;
 	struct en_pods_stats pods;
 	uint64_t reports[EN_REPORT_COUNT];
 	char why[ERR_MSG_CAP];
@@ -77,6 +78,10 @@ static unsigned metrics(void *ctx, struct buf *out)
 	if (a->mps != NULL) {
 		en_mps_get_status(a->mps, &mps);
 		v.mps = &mps;
+	}
+	if (a->mig != NULL) {
+		en_mig_get_stats(a->mig, &mig);
+		v.mig = &mig;
 	}
 	if (a->publisher != NULL) {
 		en_publisher_get_stats(a->publisher, &publisher);

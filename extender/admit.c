@@ -115,6 +115,19 @@ static void check_keys(const struct ex_admit *how, const struct st_pod_spec *pod
 	}
 }
 
+/* A label whose value is neither word does nothing: most likely it was to do something. */
+static void check_label(const cJSON *pod, struct st_warnings *warn)
+{
+	const cJSON *labels = ku_json_get(ku_json_get(pod, "metadata"), "labels");
+	const char *said = string_of(labels, EX_SCHEDULER_LABEL);
+
+	if (said[0] == '\0' || strcmp(said, "enabled") == 0 || strcmp(said, "disabled") == 0)
+		return;
+	if (warn->count < ST_WARNINGS_MAX)
+		err_set(&warn->text[warn->count++], 0,
+			"label " EX_SCHEDULER_LABEL "=%s: neither enabled nor disabled", said);
+}
+
 static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku_arena *arena,
 		     struct answer *a, struct err *why, struct err *err)
 {
@@ -146,6 +159,7 @@ static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku
 	}
 	if (rc == 0)
 		rc = ex_admit_privileged(pod, &req, how->refuse_privileged, &a->warn, why);
+	check_label(pod, &a->warn);
 	a->allowed = rc == 0;
 	a->message = why->msg;
 	return 0;

@@ -166,13 +166,24 @@ static void add_item(struct patch *p, const cJSON *pod, const struct st_item *it
 	}
 }
 
-static void set_scheduler(struct patch *p, const struct st_pod_spec *spec, const char *name)
+/* Somebody's own choice is left, of a scheduler and of the label. */
+static bool wants_scheduler(const struct ex_admit *how, const cJSON *pod,
+			    const struct st_pod_spec *spec)
+{
+	const cJSON *label = ku_json_get(ku_json_get(ku_json_get(pod, "metadata"), "labels"),
+					 EX_SCHEDULER_LABEL);
+	const char *said = cJSON_IsString(label) ? label->valuestring : "";
+
+	if (how->scheduler[0] == '\0' ||
+	    (spec->scheduler[0] != '\0' && strcmp(spec->scheduler, "default-scheduler") != 0))
+		return false;
+	return strcmp(said, "enabled") == 0 || (how->unlabelled && strcmp(said, "disabled") != 0);
+}
+
+static void set_scheduler(struct patch *p, const char *name)
 {
 	struct buf path = BUF_INIT;
 
-	if (name[0] == '\0' ||
-	    (spec->scheduler[0] != '\0' && strcmp(spec->scheduler, "default-scheduler") != 0))
-		return;
 	buf_puts(&path, "/spec/schedulerName");
 	begin_op(p, "add", &path);
 	ex_json_key_string(&p->j, "value", name);
@@ -196,7 +207,8 @@ int ex_admit_patch(const struct ex_admit *how, const cJSON *pod, const struct st
 		smallest = ex_mirror_smallest_gpu(how->service);
 		for (unsigned i = 0; i < req->item_count; i++)
 			add_item(&p, pod, &req->items[i], smallest);
-		set_scheduler(&p, spec, how->scheduler);
+		if (wants_scheduler(how, pod, spec))
+			set_scheduler(&p, how->scheduler);
 	}
 	ex_json_end(&p.j, ']');
 	if (!buf_ok(out))

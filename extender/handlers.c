@@ -223,13 +223,14 @@ static void run_release(struct ex_exchange *x)
 
 /* ---- admission ---- */
 
-static void run_review(struct ex_exchange *x, bool mutate)
+static void run_review(struct ex_exchange *x, bool mutate, bool namespace_labelled)
 {
 	const struct ex_server_config *cfg = ex_exchange_config(x);
 	const struct ex_admit how = {
 		.service = cfg->service,
-		.scheduler = cfg->scheduler != NULL ? cfg->scheduler : "",
 		.mutate = mutate,
+		.scheduler = cfg->set_scheduler != EX_SET_NONE ? cfg->scheduler : "",
+		.unlabelled = namespace_labelled || cfg->set_scheduler == EX_SET_ALL,
 		.refuse_privileged = cfg->refuse_privileged,
 	};
 	enum ex_admit_verdict verdict;
@@ -244,12 +245,18 @@ static void run_review(struct ex_exchange *x, bool mutate)
 
 static void run_validate(struct ex_exchange *x)
 {
-	run_review(x, false);
+	run_review(x, false, false);
 }
 
 static void run_mutate(struct ex_exchange *x)
 {
-	run_review(x, true);
+	run_review(x, true, false);
+}
+
+/* The API server asks here about the pods of a namespace with EX_SCHEDULER_LABEL: it knows the labels. */
+static void run_mutate_labelled(struct ex_exchange *x)
+{
+	run_review(x, true, true);
 }
 
 /* ---- looking in ---- */
@@ -331,6 +338,8 @@ const struct ex_route ex_routes[] = {
 	 SMALL},
 	{"/validate", false, "POST", EX_VERB_VALIDATE, run_validate, NULL, NULL, false, REVIEW},
 	{"/mutate", false, "POST", EX_VERB_MUTATE, run_mutate, NULL, NULL, false, REVIEW},
+	{"/mutate/scheduler", false, "POST", EX_VERB_MUTATE, run_mutate_labelled, NULL, NULL, false,
+	 REVIEW},
 	{"/api/v1/cluster", false, "GET", EX_VERB_CLUSTER, run_cluster, NULL, NULL, false, 0},
 	{"/metrics", false, "GET", EX_VERB_METRICS, run_metrics, NULL, PROM, false, 0},
 	{"/healthz", false, "GET", EX_VERB_OTHER, run_health, NULL, PLAIN, false, 0},

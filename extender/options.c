@@ -66,9 +66,13 @@ static const struct option_row rows[] = {
 	 "The scheduler's verbs and releases take a client certificate of this authority (PEM); the "
 	 "other paths need none.",
 	 OPTION_TEXT, AT(tls_client_ca), 0, 0, false},
-	{"set-scheduler-name", "NAME", "TESSERA_SET_SCHEDULER_NAME", NULL,
-	 "/mutate gives GPU pods that name default-scheduler this schedulerName.", OPTION_TEXT,
-	 AT(scheduler_name), 0, 0, false},
+	{"set-scheduler", "labelled|all|none", "TESSERA_SET_SCHEDULER", "labelled",
+	 "To which GPU pods of default-scheduler /mutate gives --set-scheduler-name: those with the "
+	 "label tessera.dev/scheduler=enabled and those in a namespace with it, all, or none. A pod "
+	 "labelled disabled is always left.",
+	 OPTION_TEXT, AT(set_scheduler), 0, 0, false},
+	{"set-scheduler-name", "NAME", "TESSERA_SET_SCHEDULER_NAME", "tessera",
+	 "The schedulerName that /mutate sets.", OPTION_TEXT, AT(scheduler_name), 0, 0, false},
 	{"privileged", "warn|refuse", "TESSERA_PRIVILEGED", "warn",
 	 "What /validate does with a GPU pod that has a privileged container, which can use every GPU of "
 	 "its node whatever it is given.",
@@ -187,6 +191,18 @@ static int check_tls(const struct ex_options *o, struct err *err)
 	return 0;
 }
 
+int ex_options_set_scheduler(const struct ex_options *o)
+{
+	static const char *const words[] = {
+		[EX_SET_NONE] = "none", [EX_SET_LABELLED] = "labelled", [EX_SET_ALL] = "all"};
+
+	for (int i = 0; i < (int)(sizeof(words) / sizeof(words[0])); i++) {
+		if (strcmp(o->set_scheduler, words[i]) == 0)
+			return i;
+	}
+	return -1;
+}
+
 static int check(const struct ex_options *o, struct err *err)
 {
 	int rc = check_source(o, err);
@@ -200,6 +216,13 @@ static int check(const struct ex_options *o, struct err *err)
 	if (strcmp(o->ties, "rank") != 0 && strcmp(o->ties, "random") != 0)
 		return err_set(err, ERR_INVALID, "--ties: \"%s\" is neither rank nor random",
 			       o->ties);
+	if (ex_options_set_scheduler(o) < 0)
+		return err_set(err, ERR_INVALID,
+			       "--set-scheduler: \"%s\" is none of labelled, all, none",
+			       o->set_scheduler);
+	if (o->scheduler_name[0] == '\0')
+		return err_set(err, ERR_INVALID,
+			       "--set-scheduler-name: is empty; --set-scheduler=none sets none");
 	if (strcmp(o->privileged, "warn") != 0 && strcmp(o->privileged, "refuse") != 0)
 		return err_set(err, ERR_INVALID, "--privileged: \"%s\" is neither warn nor refuse",
 			       o->privileged);
@@ -229,6 +252,7 @@ static const struct ex_options empty = {
 	.tls_cert = "",
 	.tls_key = "",
 	.tls_client_ca = "",
+	.set_scheduler = "",
 	.scheduler_name = "",
 	.privileged = "",
 };

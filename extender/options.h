@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/version.h"
+#include "extender/admit.h"
 
 #define EX_VERSION TESSERA_VERSION
 
@@ -18,7 +19,8 @@ struct ex_options {
 	/* Strings belong to argv, the environment, the table or file. "" = not given. */
 	const char *cluster, *listen, *journal, *policy, *prefix, *ties, *log_level;
 	const char *kubeconfig, *context, *lease_namespace, *lease_name, *identity;
-	const char *config, *tls_cert, *tls_key, *tls_client_ca, *scheduler_name, *privileged;
+	const char *config, *tls_cert, *tls_key, *tls_client_ca;
+	const char *set_scheduler, *scheduler_name, *privileged;
 	int64_t threads, max_body, reserve_mib, clients_max, overcommit_permille;
 	int64_t popularity, seed, pods_cache, nomination_s, score_rest;
 	int64_t lease_s, renew_s, retry_s, bind_ms, silence_s;
@@ -34,6 +36,9 @@ struct ex_options {
  * checked. getenv_fn NULL: getenv. */
 int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),
 		     struct ex_options *ret, struct err *err);
+
+/* enum ex_set_scheduler; -1: the value is no word of it, which ex_options_parse() refuses. */
+int ex_options_set_scheduler(const struct ex_options *o);
 
 void ex_options_fini(struct ex_options *o);
 

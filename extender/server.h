@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "extender/admit.h"
 #include "extender/api.h"
 #include "extender/metrics.h"
 #include "extender/service.h"
@@ -23,8 +24,9 @@ struct ex_server_config {
 	struct ex_service *service; /* borrowed, as the others */
 	struct ex_api *api;         /* NULL: no API server, binds go to the journal */
 	struct ex_tls *tls;         /* NULL: plain HTTP */
-	const char *scheduler;      /* that /mutate sets; NULL or "": none */
-	bool refuse_privileged;     /* by /validate */
+	const char *scheduler;      /* that /mutate sets where set_scheduler says so */
+	enum ex_set_scheduler set_scheduler;
+	bool refuse_privileged; /* by /validate */
 	struct ex_metrics *metrics;
 	struct log *log; /* may be NULL */
 };

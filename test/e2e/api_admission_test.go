@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -144,8 +145,53 @@ func TestCase08AdmissionWebhooks(t *testing.T) {
 			t.Errorf("%s=%s: %v", x.key, x.value, err)
 		}
 	}
+	w.schedulerNames(t)
 	w.whileDown(t)
 	w.verify()
+}
+
+// schedulerNames: GPU pods of the default scheduler become ours where a label of the pod or of its
+// namespace says so; a pod's own label goes before that of its namespace (case 32).
+func (w *world) schedulerNames(t *testing.T) {
+	t.Helper()
+	const label = "tessera.dev/scheduler"
+	ns := "labelled-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	must(t, w.cp.Admin.Post("/api/v1/namespaces", map[string]any{"metadata": map[string]any{
+		"name": ns, "labels": map[string]any{label: "enabled"}}}, nil))
+	t.Cleanup(func() { must(t, w.cp.Admin.Delete("/api/v1/namespaces/"+ns, 0)) })
+	until(t, func() error { // a pod needs its namespace's service account, or none; the webhook the label
+		made, err := w.dryScheduler(ns, "", "default-scheduler")
+		if err == nil && made != "tessera" {
+			err = fmt.Errorf("schedulerName %s", made)
+		}
+		return err
+	})
+	for _, x := range []struct{ ns, label, name, want string }{
+		{ns, "disabled", "default-scheduler", "default-scheduler"},
+		{ns, "enabled", "default-scheduler", "tessera"},
+		{ns, "", "another", "another"},
+		{"default", "", "default-scheduler", "default-scheduler"},
+		{"default", "enabled", "default-scheduler", "tessera"},
+		{"default", "enabled", "another", "another"},
+	} {
+		made, err := w.dryScheduler(x.ns, x.label, x.name)
+		must(t, err)
+		if made != x.want {
+			t.Errorf("%+v: schedulerName %s", x, made)
+		}
+	}
+}
+
+// dryScheduler is the schedulerName that a GPU pod would be made with.
+func (w *world) dryScheduler(ns, label, name string) (string, error) {
+	p := harness.NewPod("x").Annotate("gpu-memory", "1024")
+	p.Metadata.Namespace, p.Spec.SchedulerName = ns, name
+	if label != "" {
+		p.Metadata.Labels = map[string]string{"tessera.dev/scheduler": label}
+	}
+	var made harness.Pod
+	err := w.cp.Admin.Post("/api/v1/namespaces/"+ns+"/pods?dryRun=All", p, &made)
+	return made.Spec.SchedulerName, err
 }
 
 // whileDown: without the extender no GPU pod can be made (failurePolicy Fail); all others can, and

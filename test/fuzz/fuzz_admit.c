@@ -21,7 +21,8 @@ static void require(bool ok, const char *what)
 
 static void answer(struct ex_service *s, bool mutate, const char *text, size_t len)
 {
-	const struct ex_admit how = {.service = s, .mutate = mutate, .scheduler = "tessera"};
+	const struct ex_admit how = {
+		.service = s, .mutate = mutate, .scheduler = "tessera", .unlabelled = true};
 	enum ex_admit_verdict v;
 	struct buf out = BUF_INIT;
 	struct err err = ERR_INIT;

@@ -361,6 +361,8 @@ void xf_http_open(struct xf_http *h, struct xf *f, size_t max_body)
 		.threads = 2,
 		.max_body = max_body,
 		.score_rest = 9,
+		.scheduler = "tessera",
+		.set_scheduler = EX_SET_LABELLED,
 		.service = f->s,
 		.metrics = &h->metrics,
 	};

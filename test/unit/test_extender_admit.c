@@ -53,20 +53,28 @@ static char *review_text(const char *annotations, const char *limits, const char
 }
 
 /* The reply's "response"; *ret_root is to be deleted. */
-static const cJSON *review(const char *text, bool mutate, const char *scheduler,
-			   enum ex_admit_verdict *ret, cJSON **ret_root)
+static const cJSON *review_as(const struct ex_admit *how, const char *text,
+			      enum ex_admit_verdict *ret, cJSON **ret_root)
 {
-	const struct ex_admit how = {.service = f.s, .mutate = mutate, .scheduler = scheduler};
 	struct buf out = BUF_INIT;
 	struct err err = ERR_INIT;
 
-	cr_assert_eq(ex_admit_review(&how, text, strlen(text), &out, ret, &err), 0, "%s", err.msg);
+	cr_assert_eq(ex_admit_review(how, text, strlen(text), &out, ret, &err), 0, "%s", err.msg);
 	cr_assert_eq(ku_json_parse(out.data, out.len, ret_root, &err), 0, "%s", err.msg);
 	buf_fini(&out);
 	cr_expect_str_eq(ku_json_get(*ret_root, "apiVersion")->valuestring, "admission.k8s.io/v1");
 	cr_expect_str_eq(ku_json_get(ku_json_get(*ret_root, "response"), "uid")->valuestring,
 			 "r-1");
 	return ku_json_get(*ret_root, "response");
+}
+
+static const cJSON *review(const char *text, bool mutate, const char *scheduler,
+			   enum ex_admit_verdict *ret, cJSON **ret_root)
+{
+	const struct ex_admit how = {
+		.service = f.s, .mutate = mutate, .scheduler = scheduler, .unlabelled = true};
+
+	return review_as(&how, text, ret, ret_root);
 }
 
 static void expect_valid(const char *annotations, const char *old, const char *why)
@@ -252,6 +260,55 @@ Test(extender_admit, case_32_the_scheduler_is_set_for_gpu_pods_of_the_default_on
 	expect_patch("", NULL, "tessera", "");
 }
 
+/* The review of a GPU pod with this label. */
+static char *labelled_review(const char *value)
+{
+	char *text = review_text("\"gpu-memory\":\"1\"", NULL, NULL), *at, *ret = NULL;
+
+	at = strstr(text, "\"generateName\"");
+	cr_assert(asprintf(&ret, "%.*s\"labels\":{\"tessera.dev/scheduler\":\"%s\"},%s",
+			   (int)(at - text), text, value, at) > 0);
+	free(text);
+	return ret;
+}
+
+Test(extender_admit, case_32_a_pod_label_goes_before_the_namespace)
+{
+	static const struct {
+		const char *label, *scheduler;
+		bool unlabelled, set;
+		int warnings;
+	} rows[] = {
+		{"enabled", "tessera", false, true, 0},  {"enabled", "tessera", true, true, 0},
+		{"disabled", "tessera", true, false, 0}, {"disabled", "tessera", false, false, 0},
+		{"tessera", "tessera", false, false, 1}, {"tessera", "tessera", true, true, 1},
+		{"", "tessera", true, true, 0},          {"enabled", "", true, false, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ex_admit how = {.service = f.s,
+				       .mutate = true,
+				       .scheduler = rows[i].scheduler,
+				       .unlabelled = rows[i].unlabelled};
+		char *text = labelled_review(rows[i].label), patch[4096];
+		enum ex_admit_verdict v;
+		cJSON *root;
+		const cJSON *r = review_as(&how, text, &v, &root);
+
+		decode(ku_json_get(r, "patch")->valuestring, patch);
+		cr_expect_eq(strstr(patch, "/spec/schedulerName") != NULL, rows[i].set, "row %zu",
+			     i);
+		cJSON_Delete(root);
+		how.mutate = false;
+		r = review_as(&how, text, &v, &root);
+		cr_expect_eq(v, EX_ADMIT_ALLOWED);
+		cr_expect_eq(cJSON_GetArraySize(ku_json_get(r, "warnings")), rows[i].warnings,
+			     "row %zu", i);
+		cJSON_Delete(root);
+		free(text);
+	}
+}
+
 Test(extender_admit, bodies_that_are_no_review)
 {
 	static const char *const rows[] = {
@@ -297,7 +354,8 @@ Test(extender_admit, other_kinds_pass)
 
 static void sweep_review(bool mutate, const char *text)
 {
-	const struct ex_admit how = {.service = f.s, .mutate = mutate, .scheduler = "tessera"};
+	const struct ex_admit how = {
+		.service = f.s, .mutate = mutate, .scheduler = "tessera", .unlabelled = true};
 
 	OOM_SWEEP(n) {
 		struct buf out = BUF_INIT;

@@ -73,6 +73,44 @@ Test(extender_http, paths_and_methods)
 	free(args);
 }
 
+/* Each path of admission gives what its side of ex_admit_review() does. */
+Test(extender_http, admission_paths)
+{
+	static const char body[] =
+		"{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{"
+		"\"uid\":\"r\",\"kind\":{\"group\":\"\",\"version\":\"v1\",\"kind\":\"Pod\"},"
+		"\"operation\":\"CREATE\",\"object\":{\"metadata\":{\"name\":\"p\",\"annotations\":{"
+		"\"gpu-memory\":\"1000\"}},\"spec\":{\"containers\":[{\"name\":\"main\"}]}}}}";
+	static const struct {
+		const char *path;
+		struct ex_admit how;
+	} rows[] = {
+		{"/validate", {.scheduler = "tessera"}},
+		{"/mutate", {.mutate = true, .scheduler = "tessera"}},
+		{"/mutate/scheduler", {.mutate = true, .scheduler = "tessera", .unlabelled = true}},
+	};
+	char *replies[3];
+
+	for (size_t i = 0; i < 3; i++) {
+		struct ex_admit how = rows[i].how;
+		enum ex_admit_verdict v;
+		struct buf want = BUF_INIT;
+		struct err err = ERR_INIT;
+		long status = 0;
+
+		how.service = f.s;
+		cr_assert_eq(ex_admit_review(&how, body, strlen(body), &want, &v, &err), 0);
+		replies[i] = xf_http(&h, rows[i].path, body, strlen(body), NULL, &status);
+		cr_expect_eq(status, 200);
+		cr_expect_str_eq(replies[i], buf_str(&want), "%s", rows[i].path);
+		buf_fini(&want);
+	}
+	cr_expect_str_neq(replies[0], replies[1]);
+	cr_expect_str_neq(replies[1], replies[2]);
+	for (size_t i = 0; i < 3; i++)
+		free(replies[i]);
+}
+
 Test(extender_http, bodies_that_are_not_taken)
 {
 	char *args = xf_args((struct xf_pod){.uid = "a", .annotations = TENTH}, "n1");

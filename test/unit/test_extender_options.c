@@ -54,6 +54,8 @@ Test(extender_options, defaults)
 	cr_expect_eq(o.clients_max, 60);
 	cr_expect_eq(o.overcommit_permille, 1000);
 	cr_expect_eq(o.score_rest, 0);
+	cr_expect_eq(ex_options_set_scheduler(&o), EX_SET_LABELLED);
+	cr_expect_str_eq(o.scheduler_name, "tessera");
 	cr_expect(o.journal_sync);
 	cr_expect_not(o.hami || o.cdi || o.help || o.version);
 }
@@ -95,6 +97,8 @@ Test(extender_options, mistakes_name_option_and_value)
 		{"--ties maybe", "maybe"},
 		{"--privileged yes", "--privileged: \"yes\" is neither warn nor refuse"},
 		{"--log-level loud", "loud"},
+		{"--set-scheduler some", "\"some\" is none of"},
+		{"--set-scheduler-name=", "--set-scheduler=none"},
 		{"--score-rest 10", "10"},
 		{"--prefix plain", "plain"},
 		{"--hami=perhaps --cdi", "--hami: \"perhaps\""},

@@ -47,6 +47,7 @@ enum family {
 	STOPPED,
 	CHANGES_REFUSED,
 	HOLDINGS,
+	STATIC,
 	NODE_WRITES,
 	NODE_IN_SYNC,
 	PODS,
@@ -147,6 +148,10 @@ static const struct prom_family families[FAMILY_COUNT] = {
 			     "Changed allocations of running pods that cannot be applied."},
 	[HOLDINGS] = {"tessera_containers_holding", "gauge", "",
 		      "Containers that hold a part of a GPU now."},
+	[STATIC] =
+		{"tessera_static_containers", "gauge", "state",
+		 "Containers of the file of --static: all; and refused, those whose allocation this "
+		 "node cannot keep (in the log)."},
 	[NODE_WRITES] = {"tessera_node_writes_total", "counter", "result",
 			 "Patches of the Node: sent; and requests about it that failed."},
 	[NODE_IN_SYNC] = {"tessera_node_in_sync", "gauge", "",
@@ -516,6 +521,11 @@ void en_metrics_text(const struct en_metrics_view *v, struct buf *out)
 		put_nri(v->nri, out);
 	if (v->plugin != NULL)
 		put_plugin(v, out);
+	if (v->has_statics) {
+		prom_begin(out, &families[STATIC]);
+		prom_sample(out, &families[STATIC], "state", "all", (int64_t)v->static_containers);
+		prom_sample(out, &families[STATIC], "state", "refused", (int64_t)v->static_refused);
+	}
 	put_api(v, out);
 	prom_single(out, &families[WORKLOADS], (int64_t)v->workloads);
 	for (int f = USED; f <= RUNNING; f++)

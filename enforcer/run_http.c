@@ -54,6 +54,9 @@ static unsigned metrics(void *ctx, struct buf *out)
 				    .uptime_s = (run_now_ms() - a->started_ms) / 1000,
 				    .changes_refused = atomic_load(&a->changes_refused),
 				    .stopped = atomic_load(&a->stopped),
+				    .has_statics = a->o.static_file[0] != '\0',
+				    .static_containers = atomic_load(&a->static_containers),
+				    .static_refused = atomic_load(&a->static_refused),
 				    .workloads = en_usage_count(a->usage)};
 	struct en_measured *rows = NULL;
 	struct en_publisher_stats publisher;

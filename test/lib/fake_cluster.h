@@ -64,5 +64,8 @@ const char *fake_cluster_node_of(struct fake_cluster *c, const char *pod);
 cJSON *fake_cluster_objects(struct fake_cluster *c, const char *kind);
 /* Has some event with that reason on that pod been posted? Waits 30 s at most. */
 bool fake_cluster_event(struct fake_cluster *c, const char *pod, const char *reason);
+/* And its message has the text. */
+bool fake_cluster_event_says(struct fake_cluster *c, const char *pod, const char *reason,
+			     const char *text);
 
 #endif

@@ -96,6 +96,9 @@ static void fill(struct en_metrics_view *v)
 				      .pods = &pods,
 				      .measured_count = 1,
 				      .measured = &measured,
+				      .has_statics = true,
+				      .static_containers = 2,
+				      .static_refused = 1,
 				      .wall_s = 1060,
 				      .uptime_s = 60};
 }

@@ -105,7 +105,8 @@ static void take_away_limits(const struct maker *x)
 
 /* ---- devices ---- */
 
-static const char *instance_uuid(const struct en_node_gpu *g, const char *profile, unsigned start)
+static const struct en_mig_instance *instance_find(const struct en_node_gpu *g, const char *profile,
+						   unsigned start)
 {
 	const struct st_mig_geometry *geometry = apply_geometry(g);
 	int want = geometry != NULL ? st_mig_profile_find(geometry, profile) : -1;
@@ -113,7 +114,7 @@ static const char *instance_uuid(const struct en_node_gpu *g, const char *profil
 	for (size_t i = 0; want >= 0 && i < g->instance_count; i++) {
 		if (g->instances[i].start == start &&
 		    st_mig_profile_find(geometry, g->instances[i].profile) == want)
-			return g->instances[i].uuid;
+			return &g->instances[i];
 	}
 	return NULL;
 }
@@ -127,14 +128,17 @@ static int put_devices(const struct maker *x)
 
 	for (int i = 0; i < g->count; i++) {
 		const struct en_node_gpu *gpu = &x->node->gpus[g->gpu[i]];
-		const char *uuid = mig ? instance_uuid(gpu, g->profile, g->start[i]) : gpu->uuid;
+		const struct en_mig_instance *at =
+			mig ? instance_find(gpu, g->profile, g->start[i]) : NULL;
+		const char *uuid = at != NULL ? at->uuid : gpu->uuid;
 
-		if (uuid == NULL) {
+		if (mig && (at == NULL || at->held)) {
 			buf_fini(&b);
 			return err_set(x->err, ERR_CONFLICT,
-				       "container \"%.63s\": MIG instance %s at %d of %s is not "
-				       "there",
-				       g->container, g->profile, g->start[i], gpu->uuid);
+				       "container \"%.63s\": MIG instance %s at %d of %s %s",
+				       g->container, g->profile, g->start[i], gpu->uuid,
+				       at == NULL ? "is not there"
+						  : "was given to another pod by a device plugin");
 		}
 		if (!mig && x->opt->cdi_devices) {
 			buf_printf(&b, "%s%s", CONTRACT_CDI, uuid);

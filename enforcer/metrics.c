@@ -26,6 +26,11 @@ enum family {
 	GPU_ECC,
 	GPU_XID,
 	GPU_MIG,
+	GPU_INSTANCES,
+	MIG_LINGERING,
+	MIG_INSTANCES,
+	MIG_FAILURES,
+	MIG_SWITCHES,
 	MPS_STATE,
 	MPS_USABLE,
 	MPS_CLIENTS,
@@ -42,6 +47,7 @@ enum family {
 	STOPPED,
 	CHANGES_REFUSED,
 	HOLDINGS,
+	STATIC,
 	NODE_WRITES,
 	NODE_IN_SYNC,
 	PODS,
@@ -98,6 +104,20 @@ static const struct prom_family families[FAMILY_COUNT] = {
 		     "Number of the last XID error; 0: none."},
 	[GPU_MIG] = {"tessera_node_gpu_mig_enabled", "gauge", "gpu_uuid, gpu",
 		     "1 while MIG is on."},
+	[GPU_INSTANCES] = {"tessera_node_gpu_mig_instances", "gauge", "gpu_uuid, gpu, whose",
+			   "MIG instances present: own; held, given to a pod by a device plugin; "
+			   "cut, beforehand and free (--mig=static); foreign."},
+	[MIG_LINGERING] = {"tessera_mig_lingering", "gauge", "",
+			   "Own instances that no container holds, kept for equal requests."},
+	[MIG_INSTANCES] = {"tessera_mig_instances_total", "counter", "what",
+			   "made; reused, lingering ones; removed; vanished, removed by others."},
+	[MIG_FAILURES] =
+		{"tessera_mig_failures_total", "counter", "reason",
+		 "Requests refused: no-room, by the driver; occupied, an instance in use or "
+		 "of others is there; mode, not in MIG mode; driver, else. And remove: an "
+		 "idle instance that could not be removed, each try."},
+	[MIG_SWITCHES] = {"tessera_mig_mode_switches_total", "counter", "to",
+			  "MIG modes switched by this agent: on, off."},
 	[MPS_STATE] = {"tessera_mps_state", "gauge", "state",
 		       "1 for the state of the MPS control daemon; absent where it is not ours."},
 	[MPS_USABLE] = {"tessera_mps_usable", "gauge", "", "1 when containers may start on MPS."},
@@ -128,6 +148,10 @@ static const struct prom_family families[FAMILY_COUNT] = {
 			     "Changed allocations of running pods that cannot be applied."},
 	[HOLDINGS] = {"tessera_containers_holding", "gauge", "",
 		      "Containers that hold a part of a GPU now."},
+	[STATIC] =
+		{"tessera_static_containers", "gauge", "state",
+		 "Containers of the file of --static: all; and refused, those whose allocation this "
+		 "node cannot keep (in the log)."},
 	[NODE_WRITES] = {"tessera_node_writes_total", "counter", "result",
 			 "Patches of the Node: sent; and requests about it that failed."},
 	[NODE_IN_SYNC] = {"tessera_node_in_sync", "gauge", "",
@@ -273,6 +297,42 @@ static void put_gpus(const struct en_metrics_view *v, enum family f, struct buf 
 	}
 }
 
+/* Whose an instance is. */
+enum whose { OWN, HELD, CUT, FOREIGN, WHOSE_COUNT };
+
+static enum whose whose_is(const struct en_probe_gpu *g, const struct en_mig_instance *at)
+{
+	if (at->ours)
+		return OWN;
+	if (at->held)
+		return HELD;
+	return g->mig_static ? CUT : FOREIGN;
+}
+
+static void put_instances(const struct en_probe *p, struct buf *b)
+{
+	static const char *const names[WHOSE_COUNT] = {"own", "held", "cut", "foreign"};
+
+	prom_begin(b, &families[GPU_INSTANCES]);
+	for (size_t i = 0; i < p->gpu_count; i++) {
+		const struct en_probe_gpu *g = &p->gpus[i];
+		int64_t count[WHOSE_COUNT] = {0};
+		char idx[24];
+
+		for (size_t k = 0; k < g->instance_count; k++)
+			count[whose_is(g, &g->instances[k])]++;
+		snprintf(idx, sizeof(idx), "%u", g->index);
+		for (int w = 0; w < WHOSE_COUNT && g->mig_enabled; w++) {
+			buf_puts(b, families[GPU_INSTANCES].name);
+			prom_label(b, "gpu_uuid", g->uuid, true);
+			prom_label(b, "gpu", idx, false);
+			prom_label(b, "whose", names[w], false);
+			buf_putc(b, '}');
+			prom_value(b, count[w]);
+		}
+	}
+}
+
 /* ---- containers ---- */
 
 static bool container_value(const struct en_metrics_view *v, const struct en_measured *m,
@@ -358,6 +418,25 @@ static void put_agent(const struct en_metrics_view *v, struct buf *b)
 			en_check_result_name(v->report->findings[i].result), 1);
 }
 
+static void put_mig(const struct en_mig_stats *m, struct buf *b)
+{
+	const struct prom_family *what = &families[MIG_INSTANCES], *to = &families[MIG_SWITCHES];
+
+	prom_single(b, &families[MIG_LINGERING], (int64_t)m->lingering);
+	prom_begin(b, what);
+	prom_sample(b, what, "what", "made", (int64_t)m->made);
+	prom_sample(b, what, "what", "reused", (int64_t)m->reused);
+	prom_sample(b, what, "what", "removed", (int64_t)m->removed);
+	prom_sample(b, what, "what", "vanished", (int64_t)m->vanished);
+	prom_begin(b, &families[MIG_FAILURES]);
+	for (int f = 0; f < EN_MIG_FAILURES; f++)
+		prom_sample(b, &families[MIG_FAILURES], "reason",
+			    en_mig_failure_name((enum en_mig_failure)f), (int64_t)m->failed[f]);
+	prom_begin(b, to);
+	prom_sample(b, to, "to", "on", (int64_t)m->switched_on);
+	prom_sample(b, to, "to", "off", (int64_t)m->switched_off);
+}
+
 static void put_mps(const struct en_mps_status *m, struct buf *b)
 {
 	prom_begin(b, &families[MPS_STATE]);
@@ -432,13 +511,21 @@ void en_metrics_text(const struct en_metrics_view *v, struct buf *out)
 			    v->probe->driver_ok);
 		for (int f = GPU_INFO; f <= GPU_MIG; f++)
 			put_gpus(v, (enum family)f, out);
+		put_instances(v->probe, out);
 	}
+	if (v->mig != NULL)
+		put_mig(v->mig, out);
 	if (v->mps != NULL)
 		put_mps(v->mps, out);
 	if (v->nri != NULL)
 		put_nri(v->nri, out);
 	if (v->plugin != NULL)
 		put_plugin(v, out);
+	if (v->has_statics) {
+		prom_begin(out, &families[STATIC]);
+		prom_sample(out, &families[STATIC], "state", "all", (int64_t)v->static_containers);
+		prom_sample(out, &families[STATIC], "state", "refused", (int64_t)v->static_refused);
+	}
 	put_api(v, out);
 	prom_single(out, &families[WORKLOADS], (int64_t)v->workloads);
 	for (int f = USED; f <= RUNNING; f++)

@@ -12,6 +12,7 @@
 #include "enforcer/inventory.h"
 #include "enforcer/inventory_publish.h"
 #include "enforcer/measure.h"
+#include "enforcer/mig.h"
 #include "enforcer/mps.h"
 #include "enforcer/nri.h"
 #include "enforcer/nri_plugin.h"
@@ -29,7 +30,10 @@ struct en_metrics_view {
 	const struct en_plugin_stats *plugin;
 	const uint64_t *reports; /* EN_REPORT_COUNT of them */
 	uint64_t changes_refused, stopped;
-	const struct en_mps_status *mps; /* NULL: not run by us */
+	bool has_statics;
+	size_t static_containers, static_refused; /* of --static */
+	const struct en_mps_status *mps;          /* NULL: not run by us */
+	const struct en_mig_stats *mig;
 	const struct en_publisher_stats *publisher;
 	const struct en_pods_stats *pods;
 	size_t measured_count;

@@ -84,7 +84,7 @@ static void load_line(struct en_mig *m, char *line)
 		m->modes[m->mode_count++] = mode;
 }
 
-/* What is not so any more is found out by the first sweep. */
+/* What is not so any more is found out by the first look at the driver: en_mig_mark(). */
 static void load(struct en_mig *m)
 {
 	char *text = NULL, *at, *line;
@@ -164,9 +164,38 @@ static void forget(struct en_mig *m, struct mig_own *o)
 	*o = m->own[--m->own_count];
 }
 
-static bool idle(const struct en_mig *m, const struct mig_own *o, int64_t now_ms)
+/* It is not there any more, and we did not remove it. */
+static void vanished(struct en_mig *m, struct mig_own *o)
 {
-	if (o->pending && now_ms - o->since_ms < EN_MIG_PENDING_MS)
+	log_event(m->o.log, LOG_LEVEL_WARN, "mig-vanished", "gpu=%s profile=%u start=%u uuid=%s",
+		  o->gpu, o->at.profile_id, o->at.at.start, o->at.uuid);
+	m->stats.vanished++;
+	forget(m, o);
+	mig_save(m);
+}
+
+static const struct en_probe_gpu *gpu_find(const struct en_probe *p, const char *uuid)
+{
+	for (size_t i = 0; i < p->gpu_count; i++)
+		if (strcmp(p->gpus[i].uuid, uuid) == 0)
+			return &p->gpus[i];
+	return NULL;
+}
+
+/* A device plugin that offers our instances gave it to a pod of others. */
+static bool given_away(const struct en_probe_gpu *g, const struct mig_own *o)
+{
+	for (size_t i = 0; g != NULL && i < g->instance_count; i++)
+		if (g->instances[i].held && strcmp(g->instances[i].uuid, o->at.uuid) == 0)
+			return true;
+	return false;
+}
+
+/* g: the GPU as it was last seen; NULL: it was not. */
+static bool idle(const struct en_mig *m, const struct en_probe_gpu *g, const struct mig_own *o,
+		 int64_t now_ms)
+{
+	if ((o->pending && now_ms - o->since_ms < EN_MIG_PENDING_MS) || given_away(g, o))
 		return false;
 	return m->o.held == NULL || !m->o.held(m->o.ctx, o->gpu, (int)o->at.at.start);
 }
@@ -180,26 +209,19 @@ static int remove_one(struct en_mig *m, struct mig_own *o, struct err *err)
 	if (r == 0)
 		r = en_nvml_instance_remove(m->nvml, d, &o->at, err);
 	if (r != 0 && r != ERR_NOT_FOUND) {
-		m->stats.failed++;
+		m->stats.failed[EN_MIG_REMOVE]++;
 		return r < 0 ? r : err_set(err, ERR_IO, "the driver removes no MIG instances");
 	}
 	log_event(m->o.log, LOG_LEVEL_INFO, "mig-removed", "gpu=%s profile=%u start=%u", o->gpu,
 		  o->at.profile_id, o->at.at.start);
 	m->stats.removed += r == 0;
+	m->stats.vanished += r != 0;
 	forget(m, o);
 	mig_save(m);
 	return 0;
 }
 
 /* ---- making ---- */
-
-static const struct en_probe_gpu *gpu_find(const struct en_probe *p, const char *uuid)
-{
-	for (size_t i = 0; i < p->gpu_count; i++)
-		if (strcmp(p->gpus[i].uuid, uuid) == 0)
-			return &p->gpus[i];
-	return NULL;
-}
 
 /* One instance that a container is to have. */
 struct want {
@@ -250,7 +272,7 @@ static int clear_way(struct en_mig *m, const struct want *w, int64_t now_ms, str
 			i++;
 			continue;
 		}
-		if (!idle(m, o, now_ms))
+		if (!idle(m, w->gpu, o, now_ms))
 			return err_set(err, ERR_CONFLICT,
 				       "%s: a MIG instance in use at %u is in the way of %s at %u",
 				       o->gpu, o->at.at.start, w->profile->name, w->start);
@@ -279,7 +301,7 @@ static bool foreign_there(struct en_mig *m, struct en_nvml_device *d, const stru
 }
 
 static int make_new(struct en_mig *m, struct en_nvml_device *d, const struct want *w,
-		    int64_t now_ms, struct err *err)
+		    int64_t now_ms, enum en_mig_failure *ret_why, struct err *err)
 {
 	const struct en_nvml_placement at = {w->start, w->profile->units};
 	struct mig_own *o = &m->own[m->own_count];
@@ -290,13 +312,14 @@ static int make_new(struct en_mig *m, struct en_nvml_device *d, const struct wan
 		return err_set(err, ERR_TOO_LARGE, "more than %d MIG instances", MIG_OWN_MAX);
 	r = en_nvml_instance_make(m->nvml, d, (unsigned)w->profile->id, at, &made, err);
 	if (r != 0) {
-		m->stats.failed++;
+		*ret_why = r == ERR_NO_ROOM ? EN_MIG_NO_ROOM : EN_MIG_DRIVER;
 		return r < 0 ? r
 			     : err_set(err, ERR_CONFLICT, "the driver makes no MIG instances here");
 	}
 	memset(o, 0, sizeof(*o));
 	snprintf(o->gpu, sizeof(o->gpu), "%s", w->gpu->uuid);
 	o->at = made;
+	o->number = ++m->made;
 	o->pending = true;
 	o->since_ms = now_ms;
 	m->own_count++;
@@ -323,34 +346,44 @@ static bool still_there(struct en_mig *m, struct en_nvml_device *d, const struct
 	return false;
 }
 
+/* *ret_why: why not, where it fails. */
 static int make_one(struct en_mig *m, const struct want *w, int64_t now_ms, bool *ret_new,
-		    struct err *err)
+		    enum en_mig_failure *ret_why, struct err *err)
 {
 	struct en_nvml_device *d;
 	struct mig_own *o;
 	int r = mig_device(m, w->gpu->uuid, &d, err);
 
 	*ret_new = false;
-	if (r == 0)
-		r = mig_switch_on(m, w->gpu, d, err);
+	*ret_why = EN_MIG_DRIVER;
 	if (r != 0)
 		return r;
+	*ret_why = EN_MIG_MODE;
+	r = mig_switch_on(m, w->gpu, d, err);
+	if (r != 0)
+		return r;
+	*ret_why = EN_MIG_OCCUPIED;
 	o = mig_find(m, w->gpu->uuid, (unsigned)w->profile->id, w->start);
+	if (o != NULL && given_away(w->gpu, o))
+		return err_set(err, ERR_CONFLICT,
+			       "%s: %s at %u was given to a pod by a device plugin", w->gpu->uuid,
+			       w->profile->name, w->start);
 	if (o != NULL && still_there(m, d, o)) {
 		o->pending = true;
+		o->lingers = false;
 		o->since_ms = now_ms;
 		m->stats.reused++;
 		return 0;
 	}
 	if (o != NULL)
-		forget(m, o);
+		vanished(m, o);
 	if (foreign_there(m, d, w))
 		return err_set(err, ERR_CONFLICT,
 			       "%s: %s at %u is there, and Tessera did not make it", w->gpu->uuid,
 			       w->profile->name, w->start);
 	r = clear_way(m, w, now_ms, err);
 	if (r == 0)
-		r = make_new(m, d, w, now_ms, err);
+		r = make_new(m, d, w, now_ms, ret_why, err);
 	*ret_new = r == 0;
 	return r < 0 ? err_prefix(err, r, "MIG instance %s at %u of %s", w->profile->name, w->start,
 				  w->gpu->uuid)
@@ -362,17 +395,17 @@ int en_mig_make(struct en_mig *m, const struct en_probe *probe, const struct en_
 {
 	struct want wants[ST_GPUS_MAX];
 	bool made[ST_GPUS_MAX] = {false};
+	enum en_mig_failure why = EN_MIG_DRIVER;
 	int r = 0;
 
 	if (m->o.way == EN_MIG_STATIC)
 		return 0;
-	for (int i = 0; r == 0 && i < h->grant.count; i++)
-		r = want_of(probe, h, i, &wants[i], err);
-	if (r != 0)
-		return r;
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; r == 0 && i < h->grant.count; i++)
-		r = make_one(m, &wants[i], now_ms, &made[i], err);
+		r = want_of(probe, h, i, &wants[i], err);
+	for (int i = 0; r == 0 && i < h->grant.count; i++)
+		r = make_one(m, &wants[i], now_ms, &made[i], &why, err);
+	m->stats.failed[why] += r != 0;
 	for (int i = 0; r != 0 && i < h->grant.count; i++) {
 		struct mig_own *o =
 			made[i] ? mig_find(m, wants[i].gpu->uuid, (unsigned)wants[i].profile->id,
@@ -416,16 +449,31 @@ unsigned en_mig_sweep(struct en_mig *m, const struct en_probe *probe, int64_t no
 
 		if (o->since_ms == 0)
 			o->since_ms = now_ms; /* of an earlier agent: lingers from now on */
-		if (!idle(m, o, now_ms))
+		o->lingers = false;
+		if (!idle(m, gpu_find(probe, o->gpu), o, now_ms))
 			o->since_ms = o->pending ? o->since_ms : now_ms;
 		else if (now_ms - o->since_ms >= m->o.linger_ms)
 			(void)remove_one(m, o, NULL);
+		else
+			o->lingers = true;
 		changed += m->own_count < before;
 		i = m->own_count < before ? i : i + 1;
 	}
 	changed += mig_switch_back(m, probe, now_ms);
 	pthread_mutex_unlock(&m->lock);
 	return changed;
+}
+
+/* Made before the driver was looked at, and it does not have it. Where it did not answer that is not
+ * known. */
+static bool is_gone(const struct mig_own *o, const struct en_probe *p, const struct en_probe_gpu *g)
+{
+	if (p->stale || !g->healthy || o->number > p->mig_made)
+		return false;
+	for (size_t i = 0; i < g->instance_count; i++)
+		if (strcmp(g->instances[i].uuid, o->at.uuid) == 0)
+			return false;
+	return true;
 }
 
 static void mark_own(const struct mig_own *o, struct en_probe_gpu *g)
@@ -454,6 +502,19 @@ static void mark_own(const struct mig_own *o, struct en_probe_gpu *g)
 	}
 }
 
+uint64_t en_mig_made(const struct en_mig *m)
+{
+	return m->made;
+}
+
+const char *en_mig_failure_name(enum en_mig_failure f)
+{
+	static const char *const names[EN_MIG_FAILURES] = {"no-room", "occupied", "mode", "driver",
+							   "remove"};
+
+	return names[f];
+}
+
 void en_mig_mark(struct en_mig *m, struct en_probe *probe)
 {
 	pthread_mutex_lock(&m->lock);
@@ -462,9 +523,17 @@ void en_mig_mark(struct en_mig *m, struct en_probe *probe)
 
 		g->mig_static = m->o.way == EN_MIG_STATIC && g->mig_enabled;
 		g->mig_switchable = mig_may_switch(m, g);
-		for (size_t k = 0; k < m->own_count; k++)
-			if (strcmp(m->own[k].gpu, g->uuid) == 0)
-				mark_own(&m->own[k], g);
+		for (size_t k = 0; k < m->own_count;) {
+			struct mig_own *o = &m->own[k];
+
+			if (strcmp(o->gpu, g->uuid) == 0 && is_gone(o, probe, g)) {
+				vanished(m, o); /* the last one is in its place */
+				continue;
+			}
+			if (strcmp(o->gpu, g->uuid) == 0)
+				mark_own(o, g);
+			k++;
+		}
 		/* Held by a container that an earlier agent made it for. */
 		for (size_t k = 0; k < g->instance_count; k++)
 			g->instances[k].ours |= m->o.held != NULL &&
@@ -478,5 +547,8 @@ void en_mig_get_stats(struct en_mig *m, struct en_mig_stats *ret)
 	pthread_mutex_lock(&m->lock);
 	*ret = m->stats;
 	ret->ours = m->own_count;
+	ret->lingering = 0;
+	for (size_t i = 0; i < m->own_count; i++)
+		ret->lingering += m->own[i].lingers;
 	pthread_mutex_unlock(&m->lock);
 }

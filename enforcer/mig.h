@@ -54,13 +54,30 @@ void en_mig_drop(struct en_mig *m, const struct en_holding *h, int64_t now_ms);
 /* Removes what has been idle for long enough, and switches modes back that this switched on. Returns how
  * many instances and modes it changed. For every look at the node. */
 unsigned en_mig_sweep(struct en_mig *m, const struct en_probe *probe, int64_t now_ms);
-/* Writes into a probe what this module knows: instances that are ours, those made since, and what may be
- * switched. */
+/* How many this has made so far: to be asked before a look at the node, for the probe's mig_made. Does not
+ * wait for the driver. */
+uint64_t en_mig_made(const struct en_mig *m);
+/* Writes into a probe what this module knows: instances that are ours, those made since it was taken, and
+ * what may be switched. One that was made before and is not in it is gone: others removed it. */
 void en_mig_mark(struct en_mig *m, struct en_probe *probe);
 
+enum en_mig_failure {
+	EN_MIG_NO_ROOM,  /* the driver: insufficient resources */
+	EN_MIG_OCCUPIED, /* an instance in use, or one of others, is in the way */
+	EN_MIG_MODE,     /* the GPU is not in MIG mode, and cannot be switched now */
+	EN_MIG_DRIVER,   /* anything else with making */
+	EN_MIG_REMOVE,   /* an idle instance could not be removed; it is tried again */
+	EN_MIG_FAILURES,
+};
+const char *en_mig_failure_name(enum en_mig_failure f);
+
+/* Since this was made; failures count requests, and tries to remove. */
 struct en_mig_stats {
-	uint64_t made, reused, removed, failed, switched;
-	size_t ours;
+	uint64_t made, reused, removed;
+	uint64_t vanished; /* ours, and removed by others */
+	uint64_t failed[EN_MIG_FAILURES];
+	uint64_t switched_on, switched_off;
+	size_t ours, lingering; /* now */
 };
 void en_mig_get_stats(struct en_mig *m, struct en_mig_stats *ret);
 

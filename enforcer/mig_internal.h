@@ -11,7 +11,9 @@
 struct mig_own {
 	char gpu[EN_UUID_CAP];
 	struct en_nvml_instance at;
+	uint64_t number;  /* in the order of making, from 1; 0 = known from the file */
 	bool pending;     /* its container comes to be */
+	bool lingers;     /* nobody held it at the last sweep */
 	int64_t since_ms; /* when it was made, or idle; 0 = known from the file */
 };
 
@@ -24,8 +26,9 @@ struct mig_mode {
 struct en_mig {
 	struct en_mig_options o;
 	char *library, *path;
-	pthread_mutex_t lock; /* of all below */
-	struct en_nvml *nvml; /* NULL: not open */
+	pthread_mutex_t lock;  /* of all below */
+	struct en_nvml *nvml;  /* NULL: not open */
+	_Atomic uint64_t made; /* read without the lock, too */
 	size_t own_count, mode_count;
 	struct mig_own own[MIG_OWN_MAX];
 	struct mig_mode modes[ST_GPUS_MAX];

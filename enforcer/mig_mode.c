@@ -52,7 +52,7 @@ int mig_switch_on(struct en_mig *m, const struct en_probe_gpu *g, struct en_nvml
 		return r < 0 ? err_prefix(err, r, "%s", g->uuid)
 			     : err_set(err, ERR_CONFLICT, "%s: the driver changes no MIG mode",
 				       g->uuid);
-	m->stats.switched++;
+	m->stats.switched_on++;
 	log_event(m->o.log, LOG_LEVEL_INFO, "mig-mode", "gpu=%s on=yes", g->uuid);
 	if (mode_find(m, g->uuid) == NULL && m->mode_count < ST_GPUS_MAX)
 		snprintf(m->modes[m->mode_count++].gpu, EN_UUID_CAP, "%s", g->uuid);
@@ -100,7 +100,7 @@ unsigned mig_switch_back(struct en_mig *m, const struct en_probe *probe, int64_t
 			continue;
 		}
 		log_event(m->o.log, LOG_LEVEL_INFO, "mig-mode", "gpu=%s on=no", mode->gpu);
-		m->stats.switched++;
+		m->stats.switched_off++;
 		*mode = m->modes[--m->mode_count];
 		mig_save(m);
 		changed++;

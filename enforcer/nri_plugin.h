@@ -119,6 +119,12 @@ bool en_plugin_claim(struct en_plugin *p);
  * words; ERR_NOMEM. */
 int en_plugin_pod_changed(struct en_plugin *p, const struct st_pod_spec *pod, struct err *err);
 
+/* Could the container have what the pod's allocation gives it, if nobody else held anything of the node? why:
+ * "" = yes, or the GPUs are not known yet. For allocations whose pods are not here yet. ERR_NOMEM,
+ * ERR_INVALID (the node itself is described wrongly). */
+int en_plugin_judge(struct en_plugin *p, const struct st_pod_spec *pod, const char *container,
+		    char why[ERR_MSG_CAP], struct err *err);
+
 /* Is it a process of a container that has a grant? By its cgroup. */
 bool en_plugin_owns(struct en_plugin *p, uint32_t pid);
 

@@ -51,6 +51,31 @@ int plugin_allocate(struct en_plugin *p, struct en_nri_request *r, struct err *e
 	return rc;
 }
 
+int en_plugin_judge(struct en_plugin *p, const struct st_pod_spec *pod, const char *container,
+		    char why[ERR_MSG_CAP], struct err *err)
+{
+	struct plugin_node *n = plugin_node_get(p);
+	struct en_ledger *nobody = en_ledger_new();
+	struct en_plan plan;
+	int rc = 0;
+
+	why[0] = '\0';
+	if (nobody == NULL)
+		rc = err_set(err, ERR_NOMEM, "plugin: no memory");
+	if (rc == 0 && n != NULL) {
+		pthread_mutex_lock(&p->lock);
+		/* As if it were there: whether MPS answers at the moment does not matter. */
+		rc = plugin_plan(p, n, nobody, pod, container, true, &plan, err);
+		pthread_mutex_unlock(&p->lock);
+		if (rc == 0)
+			memcpy(why, plan.why, ERR_MSG_CAP);
+	}
+	en_ledger_free(nobody);
+	if (n != NULL)
+		plugin_node_put(p, n);
+	return rc;
+}
+
 /* ---- pods that are gone ---- */
 
 static bool listed(const char *uid, size_t uid_count, const char *const *uids)

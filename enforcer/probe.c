@@ -436,6 +436,7 @@ static int no_driver(struct en_prober *p, const struct err *why, struct en_probe
 	close_library(p);
 	if (p->good->driver_ok && p->failures++ == 0) {
 		*ret = *p->good;
+		ret->stale = true;
 		probe_note(ret, "the driver did not answer: %s", why->msg);
 		return 0;
 	}

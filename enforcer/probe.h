@@ -58,6 +58,8 @@ struct en_probe_gpu {
 struct en_probe {
 	bool driver_ok; /* else why, and no GPUs */
 	struct err why;
+	bool stale;        /* shown as it was: the driver did not answer this time */
+	uint64_t mig_made; /* en_mig_made() before the look; 0 = not asked (set by the caller) */
 	char driver[EN_NVML_TEXT_CAP];
 	int driver_major;
 	unsigned features; /* enum en_feature */

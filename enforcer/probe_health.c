@@ -145,6 +145,15 @@ static void take_device(const struct en_plugin_device *d, struct en_probe_gpu *g
 		memcpy(gpu->foreign, name, sizeof(name));
 }
 
+/* With MIG a plugin gives instances away ("MIG-x"): as nvidia.com/mig-<profile>, or as nvidia.com/gpu
+ * with the strategy single. */
+static void take_instance(const struct en_plugin_device *d, struct en_probe_gpu *gpu)
+{
+	for (size_t i = 0; i < gpu->instance_count; i++)
+		if (is_device(d->id, gpu->instances[i].uuid))
+			gpu->instances[i].held = true;
+}
+
 void probe_plugins(const struct en_probe_options *o, struct en_plugin_device *devices,
 		   size_t *count, struct en_probe *p)
 {
@@ -170,6 +179,7 @@ void probe_plugins(const struct en_probe_options *o, struct en_plugin_device *de
 		for (size_t k = 0; k < p->gpu_count; k++) {
 			if (is_device(d->id, p->gpus[k].uuid))
 				take_device(d, &p->gpus[k]);
+			take_instance(d, &p->gpus[k]);
 		}
 	}
 }

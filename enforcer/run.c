@@ -77,6 +77,7 @@ static bool signals_read(struct agent *a)
 			end = true;
 			continue;
 		}
+		a->static_said = 0; /* all of it is said again */
 		if (run_static_load(a, &err) != 0)
 			log_event(a->log, LOG_LEVEL_ERROR, "static-not-loaded", "reason=%s",
 				  log_quote(err.msg, quoted, sizeof(quoted)));
@@ -137,6 +138,8 @@ static void step(struct agent *a, struct due *due)
 	run_look(a, probe);
 	if (run_mig_sweep(a))
 		run_look(a, true);
+	if (probe || atomic_load(&a->pods_changed))
+		run_static_check(a);
 	if (probe) {
 		run_measure(a);
 		due->probe = now + a->o.probe_s * 1000;

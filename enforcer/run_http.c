@@ -54,12 +54,16 @@ static unsigned metrics(void *ctx, struct buf *out)
 				    .uptime_s = (run_now_ms() - a->started_ms) / 1000,
 				    .changes_refused = atomic_load(&a->changes_refused),
 				    .stopped = atomic_load(&a->stopped),
+				    .has_statics = a->o.static_file[0] != '\0',
+				    .static_containers = atomic_load(&a->static_containers),
+				    .static_refused = atomic_load(&a->static_refused),
 				    .workloads = en_usage_count(a->usage)};
 	struct en_measured *rows = NULL;
 	struct en_publisher_stats publisher;
 	struct en_plugin_stats plugin;
 	struct en_nri_figures nri;
 	struct en_mps_status mps;
+	struct en_mig_stats mig;
 	struct en_pods_stats pods;
 	uint64_t reports[EN_REPORT_COUNT];
 	char why[ERR_MSG_CAP];
@@ -77,6 +81,10 @@ static unsigned metrics(void *ctx, struct buf *out)
 	if (a->mps != NULL) {
 		en_mps_get_status(a->mps, &mps);
 		v.mps = &mps;
+	}
+	if (a->mig != NULL) {
+		en_mig_get_stats(a->mig, &mig);
+		v.mig = &mig;
 	}
 	if (a->publisher != NULL) {
 		en_publisher_get_stats(a->publisher, &publisher);

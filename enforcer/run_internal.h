@@ -69,6 +69,8 @@ struct agent {
 	_Atomic bool pods_changed;
 	_Atomic bool look_again; /* instances changed: probe at once */
 	_Atomic uint64_t reports[EN_REPORT_COUNT], changes_refused, stopped;
+	_Atomic size_t static_containers,
+		static_refused; /* of the file: all, and impossible ones */
 
 	/* Of the loop's thread: */
 	bool ever_synchronized; /* since then it is known which processes are ours */
@@ -85,6 +87,7 @@ struct agent {
 	char drained[RUN_DRAINED_MAX]
 		    [129]; /* containers that were, before their pod's grace ended */
 	size_t drained_next;
+	uint64_t static_said;        /* hash of what was said of the file last */
 	uint64_t said[RUN_SAID_MAX]; /* hashes of refusals that were reported */
 	size_t said_next;
 	struct en_probe *spare; /* the next probe is written there */
@@ -137,6 +140,8 @@ void run_drain(struct agent *a, const struct en_holding *h);
 /* run_pods.c: allocations as they are now, to the plugin; rows of pods that are gone */
 void run_pods_apply(struct agent *a);
 void run_pods_sweep(struct agent *a);
+/* What of the file of allocations is impossible on this node: told when it changes. */
+void run_static_check(struct agent *a);
 void run_drain_due(struct agent *a);
 void run_upgrade_look(struct agent *a);
 

@@ -242,12 +242,16 @@ static void take_probe(struct agent *a)
 	char quoted[ERR_MSG_CAP];
 	struct err err = ERR_INIT;
 	struct en_probe *old;
+	uint64_t made = 0;
 
+	if (a->mig != NULL)
+		made = en_mig_made(a->mig);
 	if (en_prober_run(a->prober, a->spare, &err) != 0) {
 		log_event(a->log, LOG_LEVEL_ERROR, "probe", "reason=%s",
 			  log_quote(err.msg, quoted, sizeof(quoted)));
 		return;
 	}
+	a->spare->mig_made = made;
 	run_mig_mark(a, a->spare);
 	pthread_mutex_lock(&a->lock);
 	old = a->probe;

@@ -122,6 +122,62 @@ void run_pods_apply(struct agent *a)
 	free(u.at);
 }
 
+/* ---- allocations of the file ---- */
+
+static void static_refused(struct agent *a, const char *why)
+{
+	char quoted[ERR_MSG_CAP];
+
+	log_event(a->log, LOG_LEVEL_WARN, "static-refused", "file=%s reason=%s", a->o.static_file,
+		  log_quote(why, quoted, sizeof(quoted)));
+}
+
+/* Goes over the file; tells of what is impossible, where tell. Returns a hash of that. The file is read
+ * again by this thread alone. */
+static uint64_t static_round(struct agent *a, bool tell)
+{
+	uint64_t said = 0;
+	size_t all = 0, bad = 0;
+
+	for (size_t i = 0; i < en_static_count(a->statics); i++) {
+		struct en_static_pod p;
+		struct st_pod_spec pod = {.uid = "", .node = a->o.node};
+
+		en_static_at(a->statics, i, &p);
+		pod.ns = p.ns;
+		pod.name = p.name;
+		pod.annotations = p.annotations->kv;
+		pod.annotation_count = p.annotations->count;
+		for (size_t k = 0; k < p.container_count; k++) {
+			char why[ERR_MSG_CAP];
+
+			all++;
+			if (en_plugin_judge(a->plugin, &pod, p.containers[k], why, NULL) != 0 ||
+			    why[0] == '\0')
+				continue;
+			bad++;
+			said = hash_str(why, said);
+			if (tell)
+				static_refused(a, why);
+		}
+	}
+	atomic_store(&a->static_containers, all);
+	atomic_store(&a->static_refused, bad);
+	return said;
+}
+
+void run_static_check(struct agent *a)
+{
+	uint64_t said;
+
+	if (a->statics == NULL)
+		return;
+	said = static_round(a, false);
+	if (said != a->static_said && said != 0)
+		(void)static_round(a, true);
+	a->static_said = said;
+}
+
 /* ---- rows of pods that are gone ---- */
 
 struct keep {

@@ -396,6 +396,18 @@ const struct st_annotations *en_static_find(const struct en_static *s, const cha
 	return NULL;
 }
 
+void en_static_at(const struct en_static *s, size_t at, struct en_static_pod *ret)
+{
+	const struct pod *p = &s->pods[at];
+
+	*ret = (struct en_static_pod){.ns = p->ns,
+				      .name = p->name,
+				      .annotations = &p->annotations,
+				      .container_count = p->d.grant_count};
+	for (size_t i = 0; i < ret->container_count; i++)
+		ret->containers[i] = p->d.grants[i].container;
+}
+
 size_t en_static_count(const struct en_static *s)
 {
 	return s->count;

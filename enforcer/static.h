@@ -36,4 +36,13 @@ const struct st_annotations *en_static_find(const struct en_static *s, const cha
 					    const char *pod);
 size_t en_static_count(const struct en_static *s); /* pods */
 
+/* A pod of the file, at < en_static_count(); all of it lives as long as s. */
+struct en_static_pod {
+	const char *ns, *name;
+	const struct st_annotations *annotations;
+	size_t container_count;
+	const char *containers[ST_ITEMS_MAX];
+};
+void en_static_at(const struct en_static *s, size_t at, struct en_static_pod *ret);
+
 #endif

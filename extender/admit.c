@@ -157,6 +157,8 @@ static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku
 		a->warn.count = 0; /* validate says them */
 		return ex_admit_patch(how, pod, &spec, rc == 0 ? &req : NULL, &a->patch, err);
 	}
+	if (rc == 0)
+		rc = ex_admit_privileged(pod, &req, how->refuse_privileged, &a->warn, why);
 	check_label(pod, &a->warn);
 	a->allowed = rc == 0;
 	a->message = why->msg;

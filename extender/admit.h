@@ -19,7 +19,8 @@ struct ex_admit {
 	bool mutate; /* else validate */
 	/* The schedulerName that mutate gives to GPU pods of the default scheduler; "" = to none. */
 	const char *scheduler;
-	bool unlabelled; /* also to those that do not say so in EX_SCHEDULER_LABEL */
+	bool unlabelled;        /* also to those that do not say so in EX_SCHEDULER_LABEL */
+	bool refuse_privileged; /* by validate; else they are warned of */
 };
 
 /* Of a pod: "enabled" asks for the schedulerName, "disabled" keeps it away. A namespace's "enabled" is read by
@@ -30,7 +31,8 @@ struct ex_admit {
  * written; ERR_NOMEM.
  *
  * validate refuses a pod whose GPU request is wrong, one that is made with allocation keys, and a
- * change of allocation keys. It warns of a label EX_SCHEDULER_LABEL that says nothing.
+ * change of allocation keys; where it is configured, also one with a privileged container. It warns of a
+ * label EX_SCHEDULER_LABEL that says nothing.
  *
  * mutate removes allocation keys from a pod that is being made, with what that bind wrote beside them,
  * sets the schedulerName where it should, and gives each container that asks for GPUs a request of EX_MEMORY_RESOURCE where it has none: the MiB of an amount; of a fraction and of
@@ -39,6 +41,11 @@ struct ex_admit {
  * scheduler. A pod that validate would refuse is left to it. */
 int ex_admit_review(const struct ex_admit *how, const char *body, size_t len, struct buf *out,
 		    enum ex_admit_verdict *ret, struct err *err);
+
+/* Containers of a GPU pod that can have more than they are given: privileged ones (refuse: ERR_INVALID
+ * names the first), and such as may be root in sm-sharing. Warnings are added to *w. */
+int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool refuse,
+			struct st_warnings *w, struct err *err);
 
 /* JSON patch that does what mutate says; empty where there is nothing to do. For tests too. */
 int ex_admit_patch(const struct ex_admit *how, const cJSON *pod, const struct st_pod_spec *spec,

@@ -201,6 +201,7 @@ static void *work(void *arg)
 		tell(a);
 		probe(a);
 		ex_api_totals_run(a);
+		ex_api_wishes_run(a);
 		next = ex_api_flights_run(a);
 		held = ex_api_holds_run(a);
 		next = held < next ? held : next;
@@ -363,6 +364,7 @@ void ex_api_stop(struct ex_api *a)
 		ku_client_free(a->client);
 	ex_api_flights_fini(a);
 	ex_api_totals_fini(a);
+	ex_api_wishes_fini(a);
 	ex_api_watch_fini(a);
 	ku_arena_free(a->arena);
 	free(a->lease_ns);

@@ -40,6 +40,7 @@ struct ex_flight {
 struct ex_held;
 struct ex_watched_node;
 struct ex_total;
+struct ex_wish;
 
 struct ex_api {
 	struct ex_api_config cfg;
@@ -67,6 +68,7 @@ struct ex_api {
 	uint64_t room;
 	int64_t hold_saved_us, hold_counted_us; /* time that holds may take, and counted when */
 	struct ex_total *totals, *totals_due;
+	struct ex_wish *wishes;
 	bool nodes_synced, pods_synced, verify_due;
 	struct ex_api_stats stats;
 	/* of the worker: */
@@ -126,5 +128,14 @@ void ex_api_total_gone(struct ex_api *a, const char *node);
 /* By the worker. */
 void ex_api_totals_run(struct ex_api *a);
 void ex_api_totals_fini(struct ex_api *a);
+
+/* ---- api_elastic.c ---- */
+/* A bound pod as it is: its wishes for memory limits. Watcher's thread. ERR_NOMEM. */
+int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
+		     struct err *err);
+void ex_api_wish_drop(struct ex_api *a, const char *uid);
+/* By the worker. */
+void ex_api_wishes_run(struct ex_api *a);
+void ex_api_wishes_fini(struct ex_api *a);
 
 #endif

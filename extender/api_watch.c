@@ -135,7 +135,22 @@ static int take_pod(struct ex_api *a, const cJSON *obj, struct err *err)
 	if (told.kind == EX_MIRROR_HELD && told.fenced && told.news)
 		tell_held(a, &pod, told.why.msg);
 	count_held(a);
+	if (told.kind != EX_MIRROR_BOUND)
+		ex_api_wish_drop(a, pod.uid);
+	else if (rc == 0)
+		rc = ex_api_wish_note(a, &pod, obj, err);
 	return rc;
+}
+
+static void on_pod_gone(void *ctx, const char *uid)
+{
+	struct ex_api *a = ctx;
+
+	held_drop(a, uid);
+	ex_api_wish_drop(a, uid);
+	ex_mirror_pod_gone(a->cfg.service, uid);
+	count_held(a);
+	ex_api_room_grew(a);
 }
 
 static int on_pod(void *ctx, enum ku_change change, const cJSON *obj, struct err *err)
@@ -144,21 +159,8 @@ static int on_pod(void *ctx, enum ku_change change, const cJSON *obj, struct err
 
 	if (change != KU_DELETED)
 		return take_pod(a, obj, err);
-	held_drop(a, meta(obj, "uid"));
-	ex_mirror_pod_gone(a->cfg.service, meta(obj, "uid"));
-	count_held(a);
-	ex_api_room_grew(a);
+	on_pod_gone(a, meta(obj, "uid"));
 	return 0;
-}
-
-static void on_pod_gone(void *ctx, const char *uid)
-{
-	struct ex_api *a = ctx;
-
-	held_drop(a, uid);
-	ex_mirror_pod_gone(a->cfg.service, uid);
-	count_held(a);
-	ex_api_room_grew(a);
 }
 
 static void on_pods_synced(void *ctx, const char *rv)

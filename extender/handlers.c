@@ -231,6 +231,7 @@ static void run_review(struct ex_exchange *x, bool mutate, bool namespace_labell
 		.mutate = mutate,
 		.scheduler = cfg->set_scheduler != EX_SET_NONE ? cfg->scheduler : "",
 		.unlabelled = namespace_labelled || cfg->set_scheduler == EX_SET_ALL,
+		.refuse_privileged = cfg->refuse_privileged,
 	};
 	enum ex_admit_verdict verdict;
 	struct err err = ERR_INIT;

@@ -224,6 +224,7 @@ static int serve(struct program *p, struct ex_service *s, struct ex_api *api, st
 		.tls = p->tls,
 		.scheduler = o->scheduler_name,
 		.set_scheduler = (enum ex_set_scheduler)ex_options_set_scheduler(o),
+		.refuse_privileged = strcmp(o->privileged, "refuse") == 0,
 		.metrics = &metrics,
 		.log = p->log,
 	};

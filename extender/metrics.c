@@ -56,6 +56,7 @@ enum family {
 	UNREADABLE,
 	PODS_HELD,
 	NODE_TOTALS,
+	LIMIT_CHANGES,
 	EVENTS,
 	ADMISSIONS,
 	FAMILY_COUNT,
@@ -151,6 +152,10 @@ static const struct prom_family families[FAMILY_COUNT] = {
 		       "Bound pods that cannot be booked at present."},
 	[NODE_TOTALS] = {"tessera_node_totals_total", "counter", "result",
 			 "Node totals written to node status: ok, failed."},
+	[LIMIT_CHANGES] =
+		{"tessera_memory_limit_changes_total", "counter", "result",
+		 "Wishes for another memory limit of a container that runs: written, refused "
+		 "(with an event), failed (the API server)."},
 	[EVENTS] = {"tessera_events_total", "counter", "result", "Events: sent, dropped."},
 	[ADMISSIONS] = {"tessera_admissions_total", "counter", "verdict",
 			"Admission reviews: allowed, changed, refused, failed."},
@@ -407,6 +412,10 @@ static void put_api_requests(const struct ex_api_stats *s, struct buf *b)
 	prom_begin(b, &families[NODE_TOTALS]);
 	prom_sample(b, &families[NODE_TOTALS], "result", "ok", (int64_t)s->totals_written);
 	prom_sample(b, &families[NODE_TOTALS], "result", "failed", (int64_t)s->totals_failed);
+	prom_begin(b, &families[LIMIT_CHANGES]);
+	prom_sample(b, &families[LIMIT_CHANGES], "result", "written", (int64_t)s->limits_written);
+	prom_sample(b, &families[LIMIT_CHANGES], "result", "refused", (int64_t)s->limits_refused);
+	prom_sample(b, &families[LIMIT_CHANGES], "result", "failed", (int64_t)s->limits_failed);
 	prom_begin(b, &families[EVENTS]);
 	prom_sample(b, &families[EVENTS], "result", "sent", (int64_t)s->events_sent);
 	prom_sample(b, &families[EVENTS], "result", "dropped", (int64_t)s->events_dropped);

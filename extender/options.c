@@ -74,6 +74,10 @@ static const struct option_row rows[] = {
 	 OPTION_TEXT, AT(set_scheduler), 0, 0, false},
 	{"set-scheduler-name", "NAME", "TESSERA_SET_SCHEDULER_NAME", "tessera",
 	 "The schedulerName that /mutate sets.", OPTION_TEXT, AT(scheduler_name), 0, 0, false},
+	{"privileged", "warn|refuse", "TESSERA_PRIVILEGED", "warn",
+	 "What /validate does with a GPU pod that has a privileged container, which can use every GPU of "
+	 "its node whatever it is given.",
+	 OPTION_TEXT, AT(privileged), 0, 0, false},
 	{"listen", "ADDR:PORT", "TESSERA_LISTEN", "127.0.0.1:8080",
 	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.",
 	 OPTION_TEXT, AT(listen), 0, 0, false},
@@ -221,6 +225,9 @@ static int check(const struct ex_options *o, struct err *err)
 	if (o->scheduler_name[0] == '\0')
 		return err_set(err, ERR_INVALID,
 			       "--set-scheduler-name: is empty; --set-scheduler=none sets none");
+	if (strcmp(o->privileged, "warn") != 0 && strcmp(o->privileged, "refuse") != 0)
+		return err_set(err, ERR_INVALID, "--privileged: \"%s\" is neither warn nor refuse",
+			       o->privileged);
 	if (log_level_parse(o->log_level) < 0)
 		return err_set(err, ERR_INVALID,
 			       "--log-level: \"%s\" is none of error, warn, info, debug",
@@ -247,6 +254,7 @@ static const struct ex_options empty = {
 	.tls_client_ca = "",
 	.set_scheduler = "",
 	.scheduler_name = "",
+	.privileged = "",
 };
 
 static int set_file(struct ex_options *o, const struct ex_options_file *f, struct err *err)

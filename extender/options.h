@@ -20,7 +20,7 @@ struct ex_options {
 	const char *cluster, *listen, *journal, *policy, *prefix, *ties, *log_level;
 	const char *kubeconfig, *context, *lease_namespace, *lease_name, *identity;
 	const char *config, *tls_cert, *tls_key, *tls_client_ca;
-	const char *set_scheduler, *scheduler_name;
+	const char *set_scheduler, *scheduler_name, *privileged;
 	int64_t threads, max_body, reserve_mib, clients_max, overcommit_permille;
 	int64_t popularity, seed, pods_cache, nomination_s, score_rest;
 	int64_t lease_s, renew_s, retry_s, bind_ms, silence_s;

@@ -3,6 +3,7 @@
 #ifndef TESSERA_EXTENDER_SERVER_H
 #define TESSERA_EXTENDER_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -25,6 +26,7 @@ struct ex_server_config {
 	struct ex_tls *tls;         /* NULL: plain HTTP */
 	const char *scheduler;      /* that /mutate sets where set_scheduler says so */
 	enum ex_set_scheduler set_scheduler;
+	bool refuse_privileged; /* by /validate */
 	struct ex_metrics *metrics;
 	struct log *log; /* may be NULL */
 };

@@ -146,7 +146,7 @@ static void report_open(const struct st_gpu_spec *g, struct gpu_report *r)
 	for (size_t i = 0; r->geometry != NULL && i < g->instance_count; i++) {
 		int p = st_mig_profile_find(r->geometry, g->instances[i].profile);
 
-		if (g->mig_static ? !g->instances[i].held : g->instances[i].ours)
+		if ((g->mig_static || g->instances[i].ours) && !g->instances[i].held)
 			r->instances &= ~st_mig_bit(r->geometry, p, g->instances[i].start);
 	}
 }

@@ -75,6 +75,16 @@ int st_contract_decode(const struct st_cluster *c, const struct st_pod_spec *pod
 		       const struct st_contract_options *opt, enum st_allocation_kind *ret_kind,
 		       struct st_decision *ret, struct err *err);
 
+/* Memory limits that users wish for containers that run: tessera.dev/container.<c>.memory-limit. */
+bool st_contract_has_wish(const struct st_pod_spec *pod, const struct st_contract_options *opt);
+/* Puts the wishes of a bound pod into *d, which st_contract_decode() read from it; *ret_changed where one
+ * differs. A higher limit has to fit: each on its GPUs, and the sum of the limits there, those of the
+ * pod's own booking left out. ERR_INVALID, ERR_RANGE, ERR_NO_ROOM: key and value with the reason, and
+ * *d is as before. */
+int st_contract_wishes(const struct st_cluster *c, const struct st_pod_spec *pod,
+		       const struct st_contract_options *opt, struct st_decision *d,
+		       bool *ret_changed, struct err *err);
+
 /* True for keys that only the extender may write (section 2 of the contract). */
 bool st_contract_is_allocation_key(const char *key, const struct st_contract_options *opt);
 

@@ -18,6 +18,7 @@ const struct contract_field_info contract_fields[CONTRACT_FIELD_COUNT] = {
 	[CONTRACT_COMPUTE_REQUEST] = {".gpu-compute.request", 0, false, false},
 	[CONTRACT_MIG_PROFILE] = {".mig-profile", 0, true, false},
 	[CONTRACT_MIG_MEMORY] = {".mig-memory", 0, true, false},
+	[CONTRACT_WISH] = {".memory-limit", 0, true, false},
 };
 
 static const char *prefix_of(const struct st_contract_options *opt, bool ours)

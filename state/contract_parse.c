@@ -11,8 +11,7 @@
 
 /* ---- values ---- */
 
-/* A quantity of bytes, at least 1Mi, in MiB. */
-static int parse_bytes(struct parse *p, const char *key, const char *value, int32_t *ret_mib)
+int contract_parse_bytes(struct parse *p, const char *key, const char *value, int32_t *ret_mib)
 {
 	int64_t mib, bytes;
 	int r = quantity_parse(value, QUANTITY_MI, &mib, p->err);
@@ -38,7 +37,7 @@ static int parse_memory(struct parse *p, const char *key, const char *value, int
 	int r;
 
 	if (value[0] == '\0' || value[strspn(value, "0123456789")] != '\0')
-		return parse_bytes(p, key, value, ret_mib);
+		return contract_parse_bytes(p, key, value, ret_mib);
 	r = integer_parse(value, 1, INT32_MAX, &mib, NULL);
 	if (r != 0)
 		return contract_bad(p, r, key, value, "is not in 1..%d MiB", INT32_MAX);
@@ -211,9 +210,9 @@ static int build_own_share(struct parse *p, const struct slot *s, struct st_item
 	int r = 0;
 
 	if (limit != NULL)
-		r = parse_bytes(p, limit->key, limit->value, &it->limit_mib);
+		r = contract_parse_bytes(p, limit->key, limit->value, &it->limit_mib);
 	if (r == 0 && request != NULL)
-		r = parse_bytes(p, request->key, request->value, &it->request_mib);
+		r = contract_parse_bytes(p, request->key, request->value, &it->request_mib);
 	if (r != 0)
 		return r;
 	if (request == NULL)
@@ -245,7 +244,8 @@ static int build_pod_share(struct parse *p, struct st_item *it)
 	limit = v[POD_MEMORY_LIMIT];
 	r = parse_memory(p, contract_pod_keys[POD_MEMORY], v[POD_MEMORY], &it->request_mib);
 	if (r == 0 && limit != NULL)
-		r = parse_bytes(p, contract_pod_keys[POD_MEMORY_LIMIT], limit, &it->limit_mib);
+		r = contract_parse_bytes(p, contract_pod_keys[POD_MEMORY_LIMIT], limit,
+					 &it->limit_mib);
 	if (r == 0 && limit != NULL && it->limit_mib < it->request_mib)
 		return contract_bad(p, ERR_INVALID, contract_pod_keys[POD_MEMORY_LIMIT], limit,
 				    "is below gpu-memory, %d MiB", it->request_mib);
@@ -442,7 +442,8 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 		it->mode = ST_MODE_EXCLUSIVE;
 		it->count = (uint8_t)s->whole.n;
 	} else {
-		return build_mode(p, s, NULL);
+		r = contract_check_wish(p, s, NULL);
+		return r == 0 ? build_mode(p, s, NULL) : r;
 	}
 	if (r == 0)
 		r = build_devices(p, s, it);
@@ -450,6 +451,8 @@ static int build_item(struct parse *p, struct slot *s, struct st_item *it, bool 
 		r = build_isolation(p, s, it);
 	if (r == 0)
 		r = build_mode(p, s, it);
+	if (r == 0)
+		r = contract_check_wish(p, s, it);
 	*ret_any = r == 0;
 	return r;
 }

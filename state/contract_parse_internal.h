@@ -63,6 +63,11 @@ struct parse {
 /* Fills pod_value, leftover, target and slots. Errors as st_contract_parse(). */
 int contract_collect(struct parse *p);
 
+/* A quantity of bytes, at least 1Mi, in MiB; the error names key and value. */
+int contract_parse_bytes(struct parse *p, const char *key, const char *value, int32_t *ret_mib);
+/* The wish for a limit (memory-limit) beside what the container gets; it NULL: nothing. */
+int contract_check_wish(struct parse *p, const struct slot *s, const struct st_item *it);
+
 /* Sets the error `KEY: "VALUE" <formatted>` and returns code. */
 int contract_bad(struct parse *p, int code, const char *key, const char *value, const char *fmt,
 		 ...) __attribute__((format(printf, 5, 6)));

@@ -1,7 +1,8 @@
 # Makes mig_table.c from a profile list with the columns
 #   gpu_model,product_regex,profile,profile_id,memory_gb_label,memory_mib,compute_slices,
 #   memory_slices,max_instances,placements,placement_size,source
-#   awk -F, -f state/mig_table.awk profiles.csv >state/mig_table.c
+#   awk -F, -f state/mig_table.awk state/mig_measured.csv profiles.csv >state/mig_table.c
+# Rows of the first file, read from drivers of our own, take the place of those of the same model and profile.
 # An empty column means unknown. Without memory slices the grid has one unit a compute slice: a
 # stand-in only, since nothing is placed as long as the starts are unknown.
 
@@ -34,16 +35,20 @@ BEGIN {
 	print "/* MIG geometries by product. Made by mig_table.awk; not edited by hand."
 	print " *"
 	print " * Sources: the MIG user guide's tables and print-outs of `nvidia-smi mig -lgip` and"
-	print " * `-lgipp` (starts of A30, A100, H100 80/94 GB and RTX PRO 6000), documented profile lists"
-	print " * for the rest. Starts that no source gives are left out: such a profile is placed only"
-	print " * where the node reports them. */"
+	print " * `-lgipp` (starts of A30, A100, H100 80/94 GB and RTX PRO 6000), what we read from drivers"
+	print " * ourselves (mig_measured.csv: H200), documented profile lists for the rest. Starts that no"
+	print " * source gives are left out: such a profile is placed only where the node reports them. */"
 	print "#include \"state/mig_internal.h\""
 	print ""
 	print "/* clang-format off */"
 	print "const struct st_mig_entry st_mig_entries[] = {"
 }
 
-NR == 1 { next }
+FNR == 1 { next }
+
+NR == FNR { ours[$1, $3] = $0; next }
+
+($1, $3) in ours { $0 = ours[$1, $3] }
 
 {
 	if ($1 != model) {

@@ -1,9 +1,9 @@
 /* MIG geometries by product. Made by mig_table.awk; not edited by hand.
  *
  * Sources: the MIG user guide's tables and print-outs of `nvidia-smi mig -lgip` and
- * `-lgipp` (starts of A30, A100, H100 80/94 GB and RTX PRO 6000), documented profile lists
- * for the rest. Starts that no source gives are left out: such a profile is placed only
- * where the node reports them. */
+ * `-lgipp` (starts of A30, A100, H100 80/94 GB and RTX PRO 6000), what we read from drivers
+ * ourselves (mig_measured.csv: H200), documented profile lists for the rest. Starts that no
+ * source gives are left out: such a profile is placed only where the node reports them. */
 #include "state/mig_internal.h"
 
 /* clang-format off */
@@ -148,13 +148,13 @@ const struct st_mig_entry st_mig_entries[] = {
 			.units_total = 8,
 			.profile_count = 7,
 			.profiles = {
-				{"1g.18gb", 19, 16384, 1, 1, 7, 0, 0, {0}, 0},
-				{"1g.18gb+me", 20, 16384, 1, 1, 1, ST_MIG_ME, 0, {0}, 0},
-				{"1g.35gb", 15, 33024, 1, 2, 4, 0, 0, {0}, 0},
-				{"2g.35gb", 14, 33024, 2, 2, 3, 0, 0, {0}, 0},
-				{"3g.71gb", 9, 71168, 3, 4, 2, 0, 0, {0}, 0},
-				{"4g.71gb", 5, 71168, 4, 4, 1, 0, 0, {0}, 0},
-				{"7g.141gb", 0, 143360, 7, 8, 1, 0, 0, {0}, 0},
+				{"1g.18gb", 19, 16384, 1, 1, 7, 0, 7, {0, 1, 2, 3, 4, 5, 6}, 0},
+				{"1g.18gb+me", 20, 16384, 1, 1, 1, ST_MIG_ME, 7, {0, 1, 2, 3, 4, 5, 6}, 7},
+				{"1g.35gb", 15, 33280, 1, 2, 4, 0, 4, {0, 2, 4, 6}, 14},
+				{"2g.35gb", 14, 33280, 2, 2, 3, 0, 3, {0, 2, 4}, 18},
+				{"3g.71gb", 9, 71424, 3, 4, 2, 0, 2, {0, 4}, 21},
+				{"4g.71gb", 5, 71424, 4, 4, 1, 0, 1, {0}, 23},
+				{"7g.141gb", 0, 143360, 7, 8, 1, 0, 1, {0}, 24},
 			},
 		},
 	},

@@ -25,14 +25,14 @@ struct st_gpu_spec {
 	bool mig_static;     /* instances were cut beforehand: what is listed is all there is */
 	bool mig_switchable; /* the node may put the idle GPU into MIG mode for an instance */
 	/* Instances present on the GPU. One that belongs to no known allocation is counted as
-	 * foreign: its units are taken. Except where it is ours (the node made it and will remove it
-	 * when it is in the way), or cut beforehand and not held by others. */
+	 * foreign: its units are taken. Except where it is not held by others and is ours (the node
+	 * made it and will remove it when it is in the way), or was cut beforehand. */
 	size_t instance_count;
 	struct {
 		char profile[ST_MIG_NAME_CAP];
 		uint8_t start;
 		bool ours; /* made by the node's agent */
-		bool held; /* mig_static: in use by someone else */
+		bool held; /* given to someone else, by a device plugin */
 	} instances[64];
 };
 

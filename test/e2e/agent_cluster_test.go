@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -138,20 +137,15 @@ func (c *gpuCluster) fail() {
 	waitRefused(c.t, c.cp, "nowhere")
 }
 
-// raise gives a running pod a higher limit: the annotation is changed, and the driver is told.
-func (c *gpuCluster) raise(p *harness.Pod, running *harness.Created, gpu string) {
-	higher := harness.Allocation(nodeName, harness.Share{Container: "main", GPUs: []string{gpu}, Request: 8192,
-		Limit: 16384})
-	must(c.t, c.cp.Admin.Merge(harness.PodPath(p), map[string]any{
-		"metadata": map[string]any{"annotations": higher}}))
-	must(c.t, harness.Poll(20*time.Second, 20*time.Millisecond, func() error {
-		limits, err := c.node.hw.Limits()
-		if l := limits[gpu+" "+c.node.rt.Mount+running.Cgroup()]; err == nil && l.Hard != 16384*mib {
-			err = fmt.Errorf("the limit is %d MiB", l.Hard/mib)
-		}
-		return err
-	}))
-	c.node.wantLimits(running.Cgroup(), 8192, 16384, gpu)
+// wish is what the user of a pod does: kubectl annotate --overwrite.
+func (c *gpuCluster) wish(p *harness.Pod, limit string) {
+	must(c.t, c.cp.Admin.Merge(harness.PodPath(p), map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{"tessera.dev/container.main.memory-limit": limit}}}))
+}
+
+// waitEvent waits until an event on the pod has the text.
+func (c *gpuCluster) waitEvent(p *harness.Pod, text string) {
+	c.t.Helper()
 	must(c.t, harness.Poll(20*time.Second, 50*time.Millisecond, func() error {
 		var events struct {
 			Items []struct {
@@ -161,15 +155,33 @@ func (c *gpuCluster) raise(p *harness.Pod, running *harness.Created, gpu string)
 		}
 		err := c.cp.Admin.Get("/api/v1/namespaces/default/events", &events)
 		for _, e := range events.Items {
-			if e.InvolvedObject.UID == p.Metadata.UID && strings.Contains(e.Message, "16384") {
+			if e.InvolvedObject.UID == p.Metadata.UID && strings.Contains(e.Message, text) {
 				return nil
 			}
 		}
 		if err == nil {
-			err = errors.New("no event on the pod says so")
+			err = fmt.Errorf("no event on the pod says %q", text)
 		}
 		return err
 	}))
+}
+
+// raise: the user of a running pod wishes a higher limit, the extender makes it the allocation's, the agent
+// the driver's. More than the GPU has is refused in words, and changes nothing.
+func (c *gpuCluster) raise(p *harness.Pod, running *harness.Created, gpu string) {
+	c.wish(p, "16Gi")
+	must(c.t, harness.Poll(20*time.Second, 20*time.Millisecond, func() error {
+		limits, err := c.node.hw.Limits()
+		if l := limits[gpu+" "+c.node.rt.Mount+running.Cgroup()]; err == nil && l.Hard != 16384*mib {
+			err = fmt.Errorf("the limit is %d MiB", l.Hard/mib)
+		}
+		return err
+	}))
+	c.node.wantLimits(running.Cgroup(), 8192, 16384, gpu)
+	c.waitEvent(p, "from 8192/8192 to 8192/16384 MiB")
+	c.wish(p, "900Gi")
+	c.waitEvent(p, "tessera.dev/container.main.memory-limit: \"900Gi\" is more than the")
+	c.node.wantLimits(running.Cgroup(), 8192, 16384, gpu)
 }
 
 // overdo asks for more than the GPU has: that is refused in words, and changes nothing.

@@ -104,6 +104,7 @@ func TestExtenderRights(t *testing.T) {
 		{"GET", lease + "/tessera-scheduler", nil, false},
 		{"DELETE", "/api/v1/namespaces/default/pods/none", nil, false},
 		{"PATCH", "/api/v1/namespaces/default/pods/none", map[string]any{}, false},
+		{"PATCH", "/api/v1/namespaces/default/pods/none/status", map[string]any{}, true},
 		{"PATCH", "/api/v1/nodes/none", map[string]any{}, false},
 		{"PATCH", "/api/v1/nodes/none/status", map[string]any{}, true},
 		{"POST", "/api/v1/namespaces/default/pods", harness.NewPod("x"), false},

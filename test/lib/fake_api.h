@@ -47,9 +47,10 @@ struct fake_api *fake_api_start(const char *tls);
 void fake_api_stop(struct fake_api *f);
 const char *fake_api_url(const struct fake_api *f);
 
-/* The next request of that method and path whose query contains query (NULL: any) gets this answer,
- * times times (-1: always); rules are looked at in their order. Strings of *r are copied. Requests
- * without a rule go to the handler, else get 404. */
+/* The next request of that method and path whose query contains query (NULL: any but a watch, for one
+ * that was given up may still be on its way) gets this answer, times times (-1: always); rules are
+ * looked at in their order. Strings of *r are copied. Requests without a rule go to the handler, else
+ * get 404. */
 void fake_api_on(struct fake_api *f, const char *method, const char *path, const char *query,
 		 int times, const struct fake_reply *r);
 /* Shorthands: an answer with a body; a stream for the next watch of path. */

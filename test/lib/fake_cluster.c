@@ -9,7 +9,7 @@
 #include "test/lib/fake_api_internal.h"
 #include "test/lib/fake_cluster_internal.h"
 
-#define WAIT_S 10
+#define WAIT_S 30
 
 /* ---- objects; under the lock ---- */
 
@@ -270,7 +270,8 @@ cJSON *fake_cluster_objects(struct fake_cluster *c, const char *kind)
 	return copy;
 }
 
-static bool has_event(const struct fake_cluster *c, const char *pod, const char *reason)
+static bool has_event(const struct fake_cluster *c, const char *pod, const char *reason,
+		      const char *message)
 {
 	const cJSON *e;
 
@@ -279,7 +280,8 @@ static bool has_event(const struct fake_cluster *c, const char *pod, const char 
 		const cJSON *about = cJSON_GetObjectItemCaseSensitive(e, "involvedObject");
 
 		if (strcmp(fc_text_of(about, "name"), pod) == 0 &&
-		    strcmp(fc_text_of(e, "reason"), reason) == 0)
+		    strcmp(fc_text_of(e, "reason"), reason) == 0 &&
+		    strstr(fc_text_of(e, "message"), message) != NULL)
 			return true;
 	}
 	return false;
@@ -287,13 +289,19 @@ static bool has_event(const struct fake_cluster *c, const char *pod, const char 
 
 bool fake_cluster_event(struct fake_cluster *c, const char *pod, const char *reason)
 {
+	return fake_cluster_event_says(c, pod, reason, "");
+}
+
+bool fake_cluster_event_says(struct fake_cluster *c, const char *pod, const char *reason,
+			     const char *text)
+{
 	struct timespec until;
 	bool found;
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += WAIT_S;
 	pthread_mutex_lock(&c->lock);
-	while (!(found = has_event(c, pod, reason)) &&
+	while (!(found = has_event(c, pod, reason, text)) &&
 	       pthread_cond_timedwait(&c->changed, &c->lock, &until) == 0)
 		;
 	pthread_mutex_unlock(&c->lock);

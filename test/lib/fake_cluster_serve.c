@@ -223,6 +223,44 @@ static void serve_status_patch(struct fake_cluster *c, const char *name, const c
 	cJSON_Delete(patch);
 }
 
+/* Annotations of a pod by way of its status, with the preconditions of uid and resourceVersion. */
+static void serve_pod_patch(struct fake_cluster *c, const char *name, const char *body,
+			    struct fake_reply *ret)
+{
+	cJSON *obj = fc_find(c->pods, name), *patch = cJSON_Parse(body), *notes;
+	const cJSON *a, *meta = fc_meta_of(patch);
+
+	if (obj == NULL) {
+		say_status(c, ret, 404, "NotFound", "pods not found");
+	} else if (strcmp(fc_text_of(meta, "uid"), fc_text_of(fc_meta_of(obj), "uid")) != 0 ||
+		   strcmp(fc_text_of(meta, "resourceVersion"),
+			  fc_text_of(fc_meta_of(obj), "resourceVersion")) != 0) {
+		say_status(c, ret, 409, "Conflict", "the object has been modified");
+	} else {
+		notes = fc_child(fc_meta_of(obj), "annotations");
+		cJSON_ArrayForEach(a, cJSON_GetObjectItemCaseSensitive(meta, "annotations"))
+			fc_set_text(notes, a->string, a->valuestring);
+		fc_record(c, obj, true, "MODIFIED");
+		say(c, ret, 200, cJSON_Duplicate(obj, true));
+	}
+	cJSON_Delete(patch);
+}
+
+/* A new one, or the message of one that is there. */
+static void serve_event(struct fake_cluster *c, const struct fake_request *rq,
+			struct fake_reply *ret)
+{
+	cJSON *sent = cJSON_Parse(rq->body);
+	cJSON *old = fc_find(c->events, strrchr(rq->path, '/') + 1);
+
+	if (sent != NULL && strcmp(rq->method, "POST") == 0)
+		cJSON_AddItemToArray(c->events, cJSON_Duplicate(sent, true));
+	else if (sent != NULL && old != NULL)
+		fc_set_text(old, "message", fc_text_of(sent, "message"));
+	pthread_cond_broadcast(&c->changed);
+	say(c, ret, 201, sent != NULL ? sent : cJSON_CreateObject());
+}
+
 static bool part_after(const char *path, const char *head, const char *tail, char *ret, size_t cap)
 {
 	size_t h = strlen(head), t = strlen(tail), n = strlen(path);
@@ -248,6 +286,9 @@ static void serve(struct fake_cluster *c, const struct fake_request *rq, struct 
 	} else if (part_after(rq->path, "/api/v1/namespaces/ns/pods/", "/binding", name,
 			      sizeof(name))) {
 		serve_binding(c, name, rq->body, ret);
+	} else if (part_after(rq->path, "/api/v1/namespaces/ns/pods/", "/status", name,
+			      sizeof(name))) {
+		serve_pod_patch(c, name, rq->body, ret);
 	} else if (part_after(rq->path, "/api/v1/namespaces/ns/pods/", "", name, sizeof(name))) {
 		obj = fc_find(c->pods, name);
 		if (obj != NULL)
@@ -259,11 +300,7 @@ static void serve(struct fake_cluster *c, const struct fake_request *rq, struct 
 	} else if (part_after(rq->path, "/api/v1/nodes/", "/status", name, sizeof(name))) {
 		serve_status_patch(c, name, rq->body, ret);
 	} else if (strstr(rq->path, "/events") != NULL) {
-		obj = cJSON_Parse(rq->body);
-		if (obj != NULL && strcmp(rq->method, "POST") == 0)
-			cJSON_AddItemToArray(c->events, cJSON_Duplicate(obj, true));
-		pthread_cond_broadcast(&c->changed);
-		say(c, ret, 201, obj != NULL ? obj : cJSON_CreateObject());
+		serve_event(c, rq, ret);
 	} else {
 		say_status(c, ret, 404, "NotFound", "no such path");
 	}

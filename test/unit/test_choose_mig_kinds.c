@@ -212,6 +212,11 @@ Test(choose_mig_kinds, idle_instances_of_the_agent_are_no_obstacle)
 	cr_assert_eq(place(&s, BP_PICK_MEASURE, "a", place_mig("4g.20gb", 1)), BP_OK);
 	cr_expect_eq(s.d.grants[0].start[0], 0);
 	done(&s);
+	gpu.instances[0].held = true; /* ... unless a device plugin gave them away */
+	s = setup_of(NULL, &gpu, 1);
+	cr_expect_eq(__builtin_popcountll(st_cluster_node(s.c, s.node)->gpus[0].mig_foreign), 2);
+	cr_expect_eq(place(&s, BP_PICK_MEASURE, "a", place_mig("4g.20gb", 1)), BP_MIG_ROOM);
+	done(&s);
 }
 
 /* ---- to be switched ---- */

@@ -411,6 +411,22 @@ Test(enforcer_agent, allocations_from_a_file)
 	write_static(&s, "2000Mi");
 	kill(s.pid, SIGHUP);
 	expect_log(&s, "from 1000/1000 to 2000/2000 MiB");
+	expect_page(&s, "/metrics", 200, "tessera_static_containers{state=\"refused\"} 0\n");
+	/* What this node cannot keep is said when the file is read, not when a pod comes. */
+	write_static(&s, "900Gi");
+	kill(s.pid, SIGHUP);
+	expect_log(&s, "event=static-refused");
+	expect_log(&s, "the limit of 921600 MiB is above the 81920 MiB");
+	hardware_file(
+		&s.h, "static.json",
+		"{\"allocations\":[{\"namespace\":\"ns\",\"pod\":\"p\",\"container\":\"main\","
+		"\"gpus\":[\"%s\"],\"memory\":\"2000Mi\"},{\"pod\":\"q\",\"container\":\"main\","
+		"\"gpus\":[\"GPU-of-another-node\"],\"whole\":true}]}",
+		s.node.gpus[0].uuid);
+	kill(s.pid, SIGHUP);
+	expect_log(&s, "GPU-of-another-node");
+	expect_page(&s, "/metrics", 200, "tessera_static_containers{state=\"refused\"} 1\n");
+	expect_page(&s, "/metrics", 200, "tessera_static_containers{state=\"all\"} 2\n");
 	hardware_file(&s.h, "static.json", "{");
 	kill(s.pid, SIGHUP);
 	expect_log(&s, "event=static-not-loaded");

@@ -257,6 +257,10 @@ Test(enforcer_apply, mig_instances)
 	expect_env(&a, want);
 	cr_expect_eq(a.cdi_count, 0, "no CDI name of an instance is known");
 	en_adjust_fini(&a);
+	n.instances[1][1].held = true;
+	cr_expect_eq(en_adjust_make(&n.node, &plan, &seen, &plain, &a, &err), ERR_CONFLICT);
+	cr_expect_not_null(strstr(err.msg, "given to another pod by a device plugin"), "%s",
+			   err.msg);
 	/* An instance that is not made yet. */
 	n.gpus[1].instance_count = 1;
 	cr_expect_eq(en_adjust_make(&n.node, &plan, &seen, &plain, &a, &err), ERR_CONFLICT);

@@ -51,6 +51,7 @@ static void fill(struct en_metrics_view *v)
 	static const uint64_t reports[EN_REPORT_COUNT] = {1, 2, 3, 4, 5, 6};
 	static const struct en_mps_status mps = {.state = EN_MPS_READY, .usable = true};
 	static const struct en_publisher_stats publisher = {.writes = 7};
+	static const struct en_mig_stats mig = {.made = 9, .lingering = 2};
 	static const struct en_pods_stats pods = {.pods = 8};
 	static const struct en_measured measured = {
 		.id = "c1",
@@ -79,6 +80,8 @@ static void fill(struct en_metrics_view *v)
 	probe.gpus[0] = (struct en_probe_gpu){
 		.uuid = "GPU-0", .index = 3, .mem_mib = 81920, .healthy = true, .processes = 6};
 	probe.gpus[0].state.temperature_c = 41;
+	probe.gpus[0].mig_enabled = true;
+	probe.gpus[0].instance_count = 1;
 	*v = (struct en_metrics_view){.node = "n",
 				      .ready = true,
 				      .condition = &condition,
@@ -88,10 +91,14 @@ static void fill(struct en_metrics_view *v)
 				      .plugin = &plugin,
 				      .reports = reports,
 				      .mps = &mps,
+				      .mig = &mig,
 				      .publisher = &publisher,
 				      .pods = &pods,
 				      .measured_count = 1,
 				      .measured = &measured,
+				      .has_statics = true,
+				      .static_containers = 2,
+				      .static_refused = 1,
 				      .wall_s = 1060,
 				      .uptime_s = 60};
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "enforcer/inventory.h"
 #include "enforcer/probe.h"
 #include "enforcer/probe_kubelet.h"
 #include "test/lib/hardware.h"
@@ -334,6 +335,52 @@ Test(enforcer_probe_kubelet_call, probe)
 	buf_reset(&kubelet.message);
 	cr_assert_eq(en_prober_run(prober, p, NULL), 0);
 	cr_assert_str_eq(p->gpus[1].foreign, "pid 5");
+	en_prober_free(prober);
+	free(p);
+}
+
+/* Instances that were given away, by either strategy of the plugin, are held; the GPU is not foreign. The
+ * inventory says so. */
+Test(enforcer_probe_kubelet_call, instances)
+{
+	static const char *const mixed[] = {"MIG-a", NULL}, *const single[] = {"MIG-c::1", NULL},
+				 *const own[] = {"MIG-b", NULL};
+	char ours[] = "train", *text = NULL;
+	struct en_probe_options o = {.library = hw.library,
+				     .root = hw.dir,
+				     .kubelet_socket = hardware_path(&hw, "kubelet.sock"),
+				     .is_our_pod = is_our_pod,
+				     .ctx = ours};
+	struct en_probe *p = calloc(1, sizeof(*p));
+	struct en_prober *prober = NULL;
+
+	buf_reset(&kubelet.message);
+	put_pod(&kubelet.message, "team", "infer", "nvidia.com/mig-1g.10gb", mixed);
+	put_pod(&kubelet.message, "team", "other", "nvidia.com/gpu", single);
+	put_pod(&kubelet.message, "team", "train", "nvidia.com/mig-1g.10gb", own);
+	hardware_nvml(&hw,
+		      "driver 615.1\n" HARDWARE_GPU(0, "mig=on") HARDWARE_A100_MIG(
+			      0) "instance gpu=0 profile=19 id=1 start=0 size=1 uuid=MIG-a\n"
+				 "instance gpu=0 profile=19 id=2 start=1 size=1 uuid=MIG-b\n"
+				 "instance gpu=0 profile=14 id=3 start=2 size=2 uuid=MIG-c\n"
+				 "instance gpu=0 profile=14 id=4 start=4 size=2 uuid=MIG-ab\n");
+	cr_assert_eq(en_prober_new(&o, &prober, NULL), 0);
+	cr_assert_eq(en_prober_run(prober, p, NULL), 0);
+	cr_assert_eq(p->note_count, 0, "%s", p->notes[0].msg);
+	cr_assert_eq(p->gpus[0].instance_count, 4);
+	for (size_t i = 0; i < 4; i++)
+		cr_expect_eq(p->gpus[0].instances[i].held, i == 0 || i == 2, "%s",
+			     p->gpus[0].instances[i].uuid);
+	cr_expect_str_eq(p->gpus[0].foreign, "");
+	cr_assert_eq(en_inventory_encode(p, &text, NULL), 0);
+	cr_expect_not_null(strstr(text, "{\"profile\":\"1g.10gb\",\"start\":0,\"held\":true}"),
+			   "%s", text);
+	cr_expect_not_null(strstr(text, "{\"profile\":\"1g.10gb\",\"start\":1}"), "%s", text);
+	free(text);
+	buf_reset(&kubelet.message); /* given back */
+	cr_assert_eq(en_prober_run(prober, p, NULL), 0);
+	for (size_t i = 0; i < 4; i++)
+		cr_expect_not(p->gpus[0].instances[i].held);
 	en_prober_free(prober);
 	free(p);
 }

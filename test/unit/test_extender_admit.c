@@ -433,3 +433,82 @@ Test(extender_admit, oom_sweep_of_the_mirror)
 	}
 	free(before);
 }
+
+/* A GPU pod as the API server shows it: annotations, the pod's securityContext, and the containers. */
+static const cJSON *review_secured(const char *annotations, const char *context,
+				   const char *containers, bool refuse, enum ex_admit_verdict *ret,
+				   cJSON **ret_root)
+{
+	const struct ex_admit how = {.service = f.s, .scheduler = "", .refuse_privileged = refuse};
+	struct buf b = BUF_INIT, out = BUF_INIT;
+	struct err err = ERR_INIT;
+
+	buf_printf(
+		&b,
+		"{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{"
+		"\"uid\":\"r-1\",\"kind\":{\"group\":\"\",\"version\":\"v1\",\"kind\":\"Pod\"},"
+		"\"operation\":\"CREATE\",\"object\":{\"metadata\":{\"name\":\"p\","
+		"\"annotations\":{%s}},\"spec\":{\"securityContext\":{%s},%s}}}}",
+		annotations, context, containers);
+	cr_assert_eq(ex_admit_review(&how, buf_str(&b), b.len, &out, ret, &err), 0, "%s", err.msg);
+	cr_assert_eq(ku_json_parse(out.data, out.len, ret_root, &err), 0, "%s", err.msg);
+	buf_fini(&b);
+	buf_fini(&out);
+	return ku_json_get(*ret_root, "response");
+}
+
+#define SHARED                                                                                     \
+	"\"gpu-memory\":\"1024\",\"nvidia.com/container.main.gpu-compute.mode\":\"sm-sharing\""
+#define MAIN(context) "\"containers\":[{\"name\":\"main\",\"securityContext\":{" context "}}]"
+
+/* What a container could have beyond what it is given is said, and refused where that is wanted. */
+Test(extender_admit, privileged_containers_and_root)
+{
+	static const struct {
+		const char *annotations, *context, *containers, *warning;
+		bool privileged;
+	} rows[] = {
+		{"\"gpu-memory\":\"1024\"", "", MAIN("\"privileged\":true"),
+		 "container \"main\": securityContext.privileged: \"true\" lets it use every GPU",
+		 true},
+		{"\"gpu-memory\":\"1024\"", "",
+		 MAIN("") ",\"initContainers\":[{\"name\":\"i\",\"securityContext\":{\"privileged\":"
+			  "true}}]",
+		 "container \"i\": securityContext.privileged", true},
+		{"\"gpu-memory\":\"1024\"", "", MAIN("\"privileged\":false"), NULL, false},
+		{"\"x\":\"y\"", "", MAIN("\"privileged\":true"), NULL,
+		 false}, /* no GPU asked for */
+		{SHARED, "", MAIN(""), "container \"main\": may run as root", false},
+		{SHARED, "\"runAsUser\":0", MAIN(""), "may run as root", false},
+		{SHARED, "\"runAsUser\":1000", MAIN("\"runAsUser\":0"), "may run as root", false},
+		{SHARED, "\"runAsNonRoot\":true", MAIN("\"runAsNonRoot\":false"), "may run as root",
+		 false},
+		{SHARED, "\"runAsNonRoot\":true", MAIN(""), NULL, false},
+		{SHARED, "", MAIN("\"runAsUser\":1000"), NULL, false},
+		{"\"gpu-memory\":\"1024\"", "", MAIN(""), NULL, false}, /* time-slicing */
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		for (int refuse = 0; refuse < 2; refuse++) {
+			enum ex_admit_verdict v;
+			cJSON *root;
+			const cJSON *r = review_secured(rows[i].annotations, rows[i].context,
+							rows[i].containers, refuse, &v, &root);
+			const cJSON *w = cJSON_GetArrayItem(ku_json_get(r, "warnings"), 0);
+			bool refused = rows[i].privileged && refuse;
+			const char *said = cJSON_IsString(w) ? w->valuestring : NULL;
+
+			if (refused)
+				said = ku_json_get(ku_json_get(r, "status"), "message")
+					       ->valuestring;
+			cr_expect_eq(v, refused ? EX_ADMIT_REFUSED : EX_ADMIT_ALLOWED, "row %zu",
+				     i);
+			cr_expect_eq(said != NULL, rows[i].warning != NULL, "row %zu: %s", i,
+				     said != NULL ? said : "-");
+			if (said != NULL && rows[i].warning != NULL)
+				cr_expect(strstr(said, rows[i].warning) != NULL, "row %zu: %s", i,
+					  said);
+			cJSON_Delete(root);
+		}
+	}
+}

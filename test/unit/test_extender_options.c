@@ -95,6 +95,7 @@ Test(extender_options, mistakes_name_option_and_value)
 		{"--limit-overcommit 101", "101"},
 		{"--policy magic", "\"magic\" is none"},
 		{"--ties maybe", "maybe"},
+		{"--privileged yes", "--privileged: \"yes\" is neither warn nor refuse"},
 		{"--log-level loud", "loud"},
 		{"--set-scheduler some", "\"some\" is none of"},
 		{"--set-scheduler-name=", "--set-scheduler=none"},

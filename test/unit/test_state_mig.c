@@ -318,7 +318,26 @@ Test(state_mig, table_is_consistent)
 		}
 	}
 	cr_expect_eq(i, 15);
-	cr_expect_eq(with_starts, 5 + 4 * 7 + 11);
+	cr_expect_eq(with_starts, 5 + 5 * 7 + 11);
+}
+
+/* As its driver told (580.159.04): the places of an A100, memory of its own. */
+Test(state_mig, h200_as_measured)
+{
+	static const int32_t mib[] = {16384, 16384, 33280, 33280, 71424, 71424, 143360};
+	const struct st_mig_geometry *g = st_mig_table_find("NVIDIA H200", 143771);
+
+	cr_assert_not_null(g);
+	cr_assert_eq(g->profile_count, 7);
+	for (int p = 0; p < 7; p++) {
+		const struct st_mig_profile *h = &g->profiles[p], *a = &a100()->profiles[p];
+
+		cr_expect_eq(h->mem_mib, mib[p], "%s", h->name);
+		cr_expect_eq(h->units, a->units);
+		cr_expect_eq(h->max_instances, a->max_instances);
+		cr_expect_eq(h->start_count, a->start_count);
+		cr_expect_arr_eq(h->starts, a->starts, sizeof(h->starts));
+	}
 }
 
 static void product(const char *name, int32_t mem_mib, const char *model)

@@ -344,9 +344,9 @@ Test(state_observe, mig_of_unknown_geometry_is_left_alone)
 {
 	uint32_t id;
 
-	node.spec.product = "NVIDIA H200";
+	node.spec.product = "NVIDIA GH200 144G HBM3e";
 	for (size_t i = 0; i < 4; i++)
-		node.gpus[i].mem_mib = 143771;
+		node.gpus[i].mem_mib = 147000;
 	fx_node_mig(&node, 0, NULL);
 	fx_node_instance(&node, 0, "1g.18gb", 3);
 	fx_node_mig(&node, 1, NULL);

@@ -1,0 +1,318 @@
+/* Wishes for memory limits of containers that run (elastic.h), on the API server: the watch tells of them,
+ * the worker writes what they make of the allocation, in one PATCH that counts only for the pod as it was
+ * read (uid and resourceVersion). So whoever else writes the pod, or leads by now, is never overwritten:
+ * then the watch tells of the pod again, and it is looked at anew. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extender/api_internal.h"
+#include "extender/elastic.h"
+#include "kube/client_path.h"
+
+#define DEADLINE_MS 4000
+#define AGAIN_US 2000000 /* the outcome of a PATCH is unknown */
+#define RETRY_US                                                                                   \
+	30000000 /* it was refused by the API server, or should have been told by the watch */
+
+/* A bound pod with a wish, as the watch told of it last. Under the api's lock. */
+struct ex_wish {
+	UT_hash_handle hh; /* by uid */
+	char *uid, *text;
+	uint64_t seen; /* so many times told */
+	int64_t due_us;
+	uint64_t room; /* refused: looked at again when it has grown beyond this */
+	bool refused, busy;
+	char said[ERR_MSG_CAP]; /* the refusal that was told last */
+};
+
+/* One look at it, and its PATCH. */
+struct look {
+	struct ex_api *api;
+	uint64_t seen;
+	cJSON *obj;
+	struct ku_arena *arena;
+	struct st_pod_spec pod;
+	struct ex_elastic_plan plan;
+};
+
+static void wish_free(struct ex_wish *w)
+{
+	if (w != NULL) {
+		free(w->uid);
+		free(w->text);
+	}
+	free(w);
+}
+
+static void look_free(struct look *l)
+{
+	ex_elastic_plan_fini(&l->plan);
+	cJSON_Delete(l->obj);
+	ku_arena_free(l->arena);
+	free(l);
+}
+
+/* ---- what the watch tells ---- */
+
+void ex_api_wish_drop(struct ex_api *a, const char *uid)
+{
+	struct ex_wish *w;
+
+	pthread_mutex_lock(&a->lock);
+	HASH_FIND_STR(a->wishes, uid, w);
+	if (w != NULL)
+		HASH_DEL(a->wishes, w);
+	pthread_mutex_unlock(&a->lock);
+	wish_free(w);
+}
+
+/* Under the lock. NULL: no memory. */
+static struct ex_wish *wish_get(struct ex_api *a, const char *uid)
+{
+	struct ex_wish *w;
+
+	HASH_FIND_STR(a->wishes, uid, w);
+	if (w != NULL)
+		return w;
+	w = calloc(1, sizeof(*w));
+	if (w != NULL && (w->uid = strdup(uid)) != NULL) {
+		HASH_ADD_KEYPTR(hh, a->wishes, w->uid, strlen(w->uid), w);
+		if (HASH_ADDED(w, hh))
+			return w;
+	}
+	wish_free(w);
+	return NULL;
+}
+
+int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
+		     struct err *err)
+{
+	struct ex_wish *w;
+	char *text, *old = NULL;
+
+	if (pod->deleting || !st_contract_has_wish(pod, ex_service_contract(a->cfg.service))) {
+		ex_api_wish_drop(a, pod->uid);
+		return 0;
+	}
+	text = cJSON_PrintUnformatted(obj);
+	pthread_mutex_lock(&a->lock);
+	w = text != NULL ? wish_get(a, pod->uid) : NULL;
+	if (w != NULL) {
+		old = w->text;
+		w->text = text;
+		w->seen++;
+		w->due_us = 0;
+		w->refused = false;
+		pthread_cond_broadcast(&a->work);
+	}
+	pthread_mutex_unlock(&a->lock);
+	free(old);
+	if (w != NULL)
+		return 0;
+	free(text);
+	return err_set(err, ERR_NOMEM, "out of memory for pod %s/%s", pod->ns, pod->name);
+}
+
+/* ---- what comes of it ---- */
+
+static void refused_event(struct look *l)
+{
+	char text[700];
+
+	snprintf(text, sizeof(text), "The memory limit stays as it is: %s", l->plan.why.msg);
+	ku_event_post(l->api->events, &(struct ku_event){.type = KU_EVENT_WARNING,
+							 .kind = "Pod",
+							 .ns = l->pod.ns,
+							 .name = l->pod.name,
+							 .uid = l->pod.uid,
+							 .reason = "MemoryLimitRefused",
+							 .message = text});
+}
+
+static void say(struct look *l, enum log_level level, const char *what, int status,
+		const char *text)
+{
+	char quoted[600];
+
+	log_event(l->api->cfg.log, level, what, "pod=%s/%s uid=%s status=%d reason=%s", l->pod.ns,
+		  l->pod.name, l->pod.uid, status, log_quote(text, quoted, sizeof(quoted)));
+}
+
+/* The look is over, and no more: at due_us the pod is looked at again; INT64_MAX: not before it is told
+ * of anew; refused: or before there is room. */
+static void rest(struct look *l, int64_t due_us, bool refused, uint64_t room)
+{
+	struct ex_api *a = l->api;
+	struct ex_wish *w;
+	bool news = false;
+
+	pthread_mutex_lock(&a->lock);
+	HASH_FIND_STR(a->wishes, l->pod.uid, w);
+	if (w != NULL) {
+		w->busy = false;
+		news = refused && strcmp(w->said, l->plan.why.msg) != 0;
+		snprintf(w->said, sizeof(w->said), "%s", refused ? l->plan.why.msg : "");
+	}
+	if (w != NULL && w->seen == l->seen) {
+		w->due_us = due_us;
+		w->refused = refused;
+		w->room = room;
+	}
+	a->stats.limits_refused += news;
+	pthread_mutex_unlock(&a->lock);
+	if (news) {
+		say(l, LOG_LEVEL_WARN, "memory-limit-refused", 0, l->plan.why.msg);
+		refused_event(l);
+	}
+	look_free(l);
+}
+
+static void on_written(void *ctx, const struct ku_reply *reply)
+{
+	struct look *l = ctx;
+	struct ex_api *a = l->api;
+	int s = reply->status;
+	bool ok = reply->kind == KU_REPLY_HTTP && s == 200;
+	/* 409: somebody has written the pod since; 404: it is gone. The watch tells. */
+	bool stale = reply->kind == KU_REPLY_HTTP && (s == 409 || s == 404);
+	bool never = !ok && ((reply->kind == KU_REPLY_HTTP && s >= 400 && s < 500 && s != 429) ||
+			     !reply->sent);
+
+	pthread_mutex_lock(&a->lock);
+	a->stats.limits_written += ok;
+	a->stats.limits_failed += !ok && !stale;
+	pthread_mutex_unlock(&a->lock);
+	if (ok)
+		say(l, LOG_LEVEL_INFO, "memory-limit-written", s, l->plan.text);
+	else if (!stale && reply->kind != KU_REPLY_CANCELLED)
+		say(l, LOG_LEVEL_WARN, "memory-limit-failed", s, reply->text);
+	if (never)
+		ex_elastic_undo(a->cfg.service, &l->pod, &l->plan);
+	rest(l, ex_api_now_us(a) + (ok || never ? RETRY_US : AGAIN_US), false, 0);
+}
+
+/* {"metadata":{"uid":...,"resourceVersion":...,"annotations":{...}}}; NULL: no memory. */
+static char *patch_of(const struct look *l)
+{
+	cJSON *root = cJSON_CreateObject(), *notes = NULL;
+	cJSON *meta = root != NULL ? cJSON_AddObjectToObject(root, "metadata") : NULL;
+	const cJSON *version = ku_json_get(ku_json_get(l->obj, "metadata"), "resourceVersion");
+	char *text = NULL;
+	bool ok;
+
+	ok = meta != NULL && cJSON_AddStringToObject(meta, "uid", l->pod.uid) != NULL &&
+	     cJSON_IsString(version) &&
+	     cJSON_AddStringToObject(meta, "resourceVersion", version->valuestring) != NULL &&
+	     (notes = cJSON_AddObjectToObject(meta, "annotations")) != NULL;
+	for (size_t i = 0; ok && i < l->plan.annotations.count; i++)
+		ok = cJSON_AddStringToObject(notes, l->plan.annotations.kv[i].key,
+					     l->plan.annotations.kv[i].value) != NULL;
+	if (ok)
+		text = cJSON_PrintUnformatted(root);
+	cJSON_Delete(root);
+	return text;
+}
+
+/* By way of the status: of a pod's annotations that is enough, and its spec stays out of reach. */
+static int write_plan(struct look *l, struct err *err)
+{
+	struct ex_api *a = l->api;
+	int64_t ms = ex_api_post_ms(a, atomic_load(&a->term));
+	struct buf path = BUF_INIT;
+	char *patch = patch_of(l);
+	int rc = ERR_NOMEM;
+
+	ku_path_pod(&path, l->pod.ns, l->pod.name, "status");
+	if (patch != NULL && buf_str(&path) != NULL && ms > 0)
+		rc = ku_client_patch(a->client, buf_str(&path), patch,
+				     ms < DEADLINE_MS ? ms : DEADLINE_MS, on_written, l, err);
+	cJSON_free(patch);
+	buf_fini(&path);
+	return rc;
+}
+
+/* Under the lock. NULL: no memory. */
+static struct look *look_new(struct ex_api *a, const struct ex_wish *w)
+{
+	struct look *l = calloc(1, sizeof(*l));
+	struct err err = ERR_INIT;
+
+	if (l == NULL)
+		return NULL;
+	l->api = a;
+	l->seen = w->seen;
+	l->arena = ku_arena_new();
+	if (l->arena != NULL && ku_json_parse(w->text, strlen(w->text), &l->obj, &err) == 0 &&
+	    ku_pod_decode(l->obj, l->arena, &l->pod, &err) == 0)
+		return l;
+	look_free(l);
+	return NULL;
+}
+
+static void look_at(struct look *l)
+{
+	struct ex_api *a = l->api;
+	uint64_t room = ex_api_room(a);
+	enum ex_elastic what;
+	struct err err = ERR_INIT;
+	int64_t again = ex_api_now_us(a) + RETRY_US;
+
+	if (ex_elastic_plan(a->cfg.service, &l->pod, &l->plan, &what, &err) < 0) {
+		rest(l, again, false, 0);
+	} else if (what != EX_ELASTIC_WRITE) {
+		rest(l, INT64_MAX, what == EX_ELASTIC_REFUSED, room);
+	} else if (write_plan(l, &err) < 0) {
+		ex_elastic_undo(a->cfg.service, &l->pod, &l->plan);
+		rest(l, again, false, 0);
+	}
+}
+
+/* The next one that is due; NULL and *ret_any: there was no memory for it. */
+static struct look *next_look(struct ex_api *a, bool *ret_any)
+{
+	int64_t now = ex_api_now_us(a);
+	struct look *l = NULL;
+	struct ex_wish *w;
+
+	pthread_mutex_lock(&a->lock);
+	for (w = a->wishes; w != NULL; w = w->hh.next) {
+		if (!w->busy && (w->due_us <= now || (w->refused && w->room != a->room)))
+			break;
+	}
+	*ret_any = w != NULL;
+	if (w != NULL) {
+		l = look_new(a, w);
+		w->due_us = now + RETRY_US;
+		w->refused = false;
+		w->busy = l != NULL;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return l;
+}
+
+void ex_api_wishes_run(struct ex_api *a)
+{
+	struct look *l;
+	char why[64];
+	bool any = true;
+
+	if (!ex_api_ready(a, why, sizeof(why)))
+		return;
+	while (any) {
+		l = next_look(a, &any);
+		if (l != NULL)
+			look_at(l);
+	}
+}
+
+void ex_api_wishes_fini(struct ex_api *a)
+{
+	struct ex_wish *w, *next;
+
+	HASH_ITER(hh, a->wishes, w, next) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
+		HASH_DEL(a->wishes, w);
+		wish_free(w);
+	}
+}

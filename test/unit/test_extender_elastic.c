@@ -1,0 +1,291 @@
+/* Memory limits of containers that run, changed by their users: on a fake API server. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test/lib/api_fixture.h"
+
+#define WISH "tessera.dev/container.main.memory-limit"
+#define LIMIT "nvidia.com/container.main.gpu-memory.limit"
+#define ALLOCATION "tessera.dev/allocation"
+#define PATCHED "/api/v1/namespaces/ns/pods/a/status"
+#define G8 "\"gpu-memory\":\"8192\""
+
+static struct xa x;
+
+static void init(void)
+{
+	xa_init(&x);
+	fake_cluster_node(x.c, "n1", 1, 40960);
+}
+
+static void fini(void)
+{
+	xa_fini(&x);
+}
+
+TestSuite(extender_elastic, .init = init, .fini = fini);
+
+static void run_pod(const char *name, const char *uid, const char *annotations)
+{
+	fake_cluster_pod(x.c, name, uid, annotations);
+	/* Filter is asked about it as the scheduler does; bind reads it otherwise. */
+	cr_assert_str_eq(xa_bind(&x, name, uid, "n1"), "");
+}
+
+/* An annotation as the API server has it; valid until the next call. */
+static const char *note(const char *pod, const char *key)
+{
+	static char text[512];
+	cJSON *pods = fake_cluster_objects(x.c, "pods"), *obj;
+
+	text[0] = '\0';
+	cJSON_ArrayForEach(obj, pods)
+	{
+		cJSON *meta = cJSON_GetObjectItemCaseSensitive(obj, "metadata");
+		cJSON *notes = cJSON_GetObjectItemCaseSensitive(meta, "annotations");
+		cJSON *v = cJSON_GetObjectItemCaseSensitive(notes, key);
+
+		if (v != NULL &&
+		    strcmp(cJSON_GetObjectItemCaseSensitive(meta, "name")->valuestring, pod) == 0)
+			snprintf(text, sizeof(text), "%s", v->valuestring);
+	}
+	cJSON_Delete(pods);
+	return text;
+}
+
+static bool wait_note(const char *pod, const char *key, const char *value)
+{
+	for (int i = 0; i < 10000; i++) {
+		if (strcmp(note(pod, key), value) == 0)
+			return true;
+		xa_breathe();
+	}
+	return false;
+}
+
+struct limits {
+	int64_t mib;
+};
+
+static void sum_limits(void *ctx, const struct st_cluster *c, struct po_placer *p)
+{
+	(void)p;
+	((struct limits *)ctx)->mib = st_cluster_node(c, 0)->gpus[0].limit_mib;
+}
+
+/* What the books have as the sum of the limits on the GPU. */
+static bool wait_limits(int64_t mib)
+{
+	struct limits l;
+
+	for (int i = 0; i < 10000; i++) {
+		ex_service_with(x.s, sum_limits, &l);
+		if (l.mib == mib)
+			return true;
+		xa_breathe();
+	}
+	return false;
+}
+
+static struct ex_api_stats stats(void)
+{
+	struct ex_api_stats s;
+
+	ex_api_get_stats(x.api, &s);
+	return s;
+}
+
+Test(extender_elastic, a_limit_is_raised_and_lowered)
+{
+	const struct fake_request *rq;
+
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	cr_expect_str_eq(note("a", LIMIT), "8192Mi");
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	cr_expect(wait_note("a", LIMIT, "24576Mi"));
+	cr_expect(wait_limits(24576));
+	cr_expect_not(xa_fenced(&x, "n1"), "the digest is that of the new limit");
+	cr_expect_eq(xa_booked(&x, "GPU-n1-0"), 8192, "the request is as it was");
+	/* Preconditions, nothing but annotations, and no spec within reach. */
+	rq = fake_api_wait(fake_cluster_api(x.c), "PATCH", PATCHED, 1);
+	cr_assert_not_null(rq);
+	cr_expect_str_eq(rq->type, "application/merge-patch+json");
+	cr_expect(strncmp(rq->body, "{\"metadata\":{\"uid\":\"u-a\",\"resourceVersion\":\"",
+			  strlen("{\"metadata\":{\"uid\":\"u-a\",\"resourceVersion\":\"")) == 0);
+	fake_cluster_annotate(x.c, "a", WISH, "8Gi");
+	cr_expect(wait_note("a", LIMIT, "8192Mi"));
+	cr_expect(wait_limits(8192));
+	/* Without the wish the limit stays. */
+	fake_cluster_annotate(x.c, "a", WISH, "16Gi");
+	cr_expect(wait_note("a", LIMIT, "16384Mi"));
+	fake_cluster_annotate(x.c, "a", WISH, NULL);
+	run_pod("b", "u-b", G8);
+	cr_expect_str_eq(note("a", LIMIT), "16384Mi");
+	cr_expect_eq(stats().limits_written, 3);
+	cr_expect_eq(stats().limits_refused, 0);
+	/* And after a restart the books say the same. */
+	xa_shut(&x);
+	xa_open(&x, true);
+	cr_expect(wait_limits(16384 + 8192));
+	cr_expect_not(xa_fenced(&x, "n1"));
+}
+
+Test(extender_elastic, what_cannot_be_is_refused_and_nothing_changes)
+{
+	static const struct {
+		const char *value, *text;
+	} bad[] = {
+		{"4Gi", "\"4Gi\" is below the request of 8192 MiB"},
+		{"64Gi", "\"64Gi\" is more than the 40960 MiB that GPU GPU-n1-0 has"},
+		{"39Gi", "\"39Gi\" does not fit: the limits on GPU GPU-n1-0 would be 48128 MiB of "
+			 "40960"},
+		{"much", "quantity \"much\""},
+		{"24", "\"24\" is 24 bytes, less than 1Mi"},
+		{"-1Gi", "quantity \"-1Gi\""},
+		{"", "quantity is empty"},
+		{"9999999999Gi", "\"9999999999Gi\""},
+	};
+	char before[512], allocation[512];
+
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	run_pod("b", "u-b", G8);
+	snprintf(before, sizeof(before), "%s", note("a", LIMIT));
+	snprintf(allocation, sizeof(allocation), "%s", note("a", ALLOCATION));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		fake_cluster_annotate(x.c, "a", WISH, bad[i].value);
+		for (int n = 0; n < 10000 && stats().limits_refused <= i; n++)
+			xa_breathe();
+		cr_expect_eq(stats().limits_refused, i + 1, "%s", bad[i].value);
+		cr_expect_str_eq(note("a", LIMIT), before, "%s", bad[i].value);
+		cr_expect_str_eq(note("a", ALLOCATION), allocation, "%s", bad[i].value);
+		cr_expect(wait_limits(16384), "%s", bad[i].value);
+		cr_expect(fake_cluster_event_says(x.c, "a", "MemoryLimitRefused", WISH ": "), "%s",
+			  bad[i].value);
+		cr_expect(fake_cluster_event_says(x.c, "a", "MemoryLimitRefused", bad[i].text),
+			  "%s", bad[i].value);
+	}
+	cr_expect_eq(fake_api_count(fake_cluster_api(x.c), "PATCH", PATCHED), 0);
+	/* A container without a share, and one that is not there. */
+	fake_cluster_annotate(x.c, "a", WISH, NULL);
+	fake_cluster_annotate(x.c, "a", "tessera.dev/container.other.memory-limit", "9Gi");
+	cr_expect(fake_cluster_event_says(x.c, "a", "MemoryLimitRefused",
+					  "tessera.dev/container.other.memory-limit: \"9Gi\" is "
+					  "for container \"other\", which has no share of a GPU"));
+}
+
+/* Two wishes that fit alone and not together: one of them gets the room. When it is free again, the other
+ * one does. */
+Test(extender_elastic, room_is_given_once_and_waited_for)
+{
+	bool a_has;
+
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	run_pod("b", "u-b", G8);
+	fake_cluster_hold(x.c, true);
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	fake_cluster_annotate(x.c, "b", WISH, "24Gi");
+	fake_cluster_hold(x.c, false);
+	for (int n = 0; n < 10000 && stats().limits_refused == 0; n++)
+		xa_breathe();
+	cr_expect(wait_limits(24576 + 8192));
+	a_has = strcmp(note("a", LIMIT), "24576Mi") == 0;
+	cr_expect_str_eq(note(a_has ? "b" : "a", LIMIT), "8192Mi");
+	fake_cluster_delete(x.c, "pods", a_has ? "a" : "b");
+	cr_expect(wait_note(a_has ? "b" : "a", LIMIT, "24576Mi"));
+	cr_expect(wait_limits(24576));
+}
+
+/* Room that a wish has taken is not given to a bind while the PATCH is under way. */
+Test(extender_elastic, a_bind_does_not_get_what_a_wish_has_taken)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	fake_cluster_fault(x.c,
+			   (struct fake_fault){
+				   .method = "PATCH", .part = PATCHED, .times = 1, .silent = true});
+	fake_cluster_annotate(x.c, "a", WISH, "40Gi");
+	cr_expect_not_null(fake_api_wait(fake_cluster_api(x.c), "PATCH", PATCHED, 1));
+	cr_expect(wait_limits(40960));
+	fake_cluster_pod(x.c, "b", "u-b", G8);
+	cr_expect(strstr(xa_bind(&x, "b", "u-b", "n1"), "no room") != NULL);
+	/* No answer came: it is sent again, and lands. */
+	cr_expect(wait_note("a", LIMIT, "40960Mi"));
+}
+
+Test(extender_elastic, a_refusing_api_server_leaves_the_books_as_they_were)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	fake_cluster_fault(
+		x.c,
+		(struct fake_fault){.method = "PATCH", .part = PATCHED, .times = 1, .status = 403});
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	for (int n = 0; n < 10000 && stats().limits_failed == 0; n++)
+		xa_breathe();
+	cr_expect_eq(stats().limits_failed, 1);
+	cr_expect(wait_limits(8192));
+	cr_expect_str_eq(note("a", LIMIT), "8192Mi");
+}
+
+/* Somebody writes the pod between our reading and our writing: nothing of theirs is lost. */
+Test(extender_elastic, a_pod_that_changed_meanwhile_is_looked_at_anew)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	fake_cluster_fault(
+		x.c, (struct fake_fault){
+			     .method = "PATCH", .part = PATCHED, .times = 1, .delay_ms = 300});
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	cr_expect_not_null(fake_api_wait(fake_cluster_api(x.c), "PATCH", PATCHED, 1));
+	fake_cluster_annotate(x.c, "a", WISH, "20Gi");
+	cr_expect(wait_note("a", LIMIT, "20480Mi"));
+	cr_expect(wait_limits(20480));
+	cr_expect_not(xa_fenced(&x, "n1"));
+}
+
+/* Deleted while the PATCH is under way, and another pod of that name is there: it is not touched. */
+Test(extender_elastic, a_pod_that_is_gone_meanwhile_changes_nothing)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	fake_cluster_fault(
+		x.c, (struct fake_fault){
+			     .method = "PATCH", .part = PATCHED, .times = 1, .delay_ms = 300});
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	cr_expect_not_null(fake_api_wait(fake_cluster_api(x.c), "PATCH", PATCHED, 1));
+	fake_cluster_delete(x.c, "pods", "a");
+	run_pod("a", "u-2", G8);
+	cr_expect(wait_limits(8192));
+	cr_expect_str_eq(note("a", LIMIT), "8192Mi");
+	cr_expect_not(xa_fenced(&x, "n1"));
+}
+
+/* A wish made while nobody led is found by whoever leads next. */
+Test(extender_elastic, a_wish_waits_for_a_leader)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	xa_shut(&x);
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	x.cfg.leader_elect = true;
+	xa_open(&x, true);
+	cr_expect(wait_note("a", LIMIT, "24576Mi"));
+	cr_expect(wait_limits(24576));
+}
+
+/* In a template it counts from when the pod is bound. */
+Test(extender_elastic, a_wish_that_the_pod_is_made_with)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8 ",\"" WISH "\":\"12Gi\"");
+	cr_expect(wait_note("a", LIMIT, "12288Mi"));
+	cr_expect(strstr(xa_filter(&x, "c", "u-c", G8 ",\"" WISH "\":\"4Gi\"", "n1"),
+			 "is below the request of 8192 MiB") != NULL);
+	cr_expect(strstr(xa_filter(&x, "d", "u-d", "\"" WISH "\":\"4Gi\"", "n1"),
+			 "has no share of a GPU") != NULL);
+}

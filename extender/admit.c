@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "extender/json.h"
+#include "extender/mirror.h"
 #include "kube/object.h"
 
 /* ---- the answer ---- */
@@ -128,6 +129,24 @@ static void check_label(const cJSON *pod, struct st_warnings *warn)
 			"label " EX_SCHEDULER_LABEL "=%s: neither enabled nor disabled", said);
 }
 
+/* Well written, and of no GPU that anybody has told of: no error, for a node with a newer one may come. */
+static void check_profiles(const struct ex_admit *how, const struct st_request *req,
+			   struct st_warnings *warn)
+{
+	for (unsigned i = 0; i < req->item_count; i++) {
+		const struct st_item *it = &req->items[i];
+
+		if (it->kind != ST_KIND_MIG || it->profile[0] == '\0' ||
+		    warn->count >= ST_WARNINGS_MAX ||
+		    ex_mirror_mig_known(how->service, it->profile))
+			continue;
+		err_set(&warn->text[warn->count++], 0,
+			"container %s: no GPU is known that has the MIG profile %s: the pod waits for "
+			"a node that reports it",
+			it->container, it->profile);
+	}
+}
+
 static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku_arena *arena,
 		     struct answer *a, struct err *why, struct err *err)
 {
@@ -159,6 +178,8 @@ static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku
 	}
 	if (rc == 0)
 		rc = ex_admit_privileged(pod, &req, how->refuse_privileged, &a->warn, why);
+	if (rc == 0)
+		check_profiles(how, &req, &a->warn);
 	check_label(pod, &a->warn);
 	a->allowed = rc == 0;
 	a->message = why->msg;

@@ -32,13 +32,14 @@ struct ex_admit {
  *
  * validate refuses a pod whose GPU request is wrong, one that is made with allocation keys, and a
  * change of allocation keys; where it is configured, also one with a privileged container. It warns of a
- * label EX_SCHEDULER_LABEL that says nothing.
+ * label EX_SCHEDULER_LABEL that says nothing, and of a MIG profile that no GPU known has.
  *
  * mutate removes allocation keys from a pod that is being made, with what that bind wrote beside them,
- * sets the schedulerName where it should, and gives each container that asks for GPUs a request of EX_MEMORY_RESOURCE where it has none: the MiB of an amount; of a fraction and of
- * whole GPUs what they are at least, that is on the smallest GPU that is known; 1 for each MIG instance
- * and where no GPU is known; times the number of GPUs. So that a node never looks too small to the
- * scheduler. A pod that validate would refuse is left to it. */
+ * sets the schedulerName where it should, and gives each container that asks for GPUs a request of
+ * EX_MEMORY_RESOURCE where it has none: the MiB of an amount; of a fraction and of whole GPUs what they are at
+ * least, that is on the smallest GPU that is known; 1 for each MIG instance and where no GPU is known; times
+ * the number of GPUs. So that a node never looks too small to the scheduler. A pod that validate would refuse
+ * is left to it. */
 int ex_admit_review(const struct ex_admit *how, const char *body, size_t len, struct buf *out,
 		    enum ex_admit_verdict *ret, struct err *err);
 

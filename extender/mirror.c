@@ -356,6 +356,16 @@ int ex_mirror_unseen(struct ex_service *s, char **ret, size_t *ret_len, struct e
 	return 0;
 }
 
+bool ex_mirror_mig_known(struct ex_service *s, const char *profile)
+{
+	bool known;
+
+	pthread_mutex_lock(&s->lock);
+	known = st_cluster_mig_known(s->c, profile);
+	pthread_mutex_unlock(&s->lock);
+	return known;
+}
+
 int32_t ex_mirror_smallest_gpu(struct ex_service *s)
 {
 	int32_t least = 0;

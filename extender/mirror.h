@@ -72,6 +72,9 @@ enum ex_bind_seen ex_mirror_seen(struct ex_service *s, const struct st_pod_spec 
  * malloc'ed, with one "uid\0namespace\0name\0" after the other, *ret_len bytes. ERR_NOMEM. */
 int ex_mirror_unseen(struct ex_service *s, char **ret, size_t *ret_len, struct err *err);
 
+/* st_cluster_mig_known() */
+bool ex_mirror_mig_known(struct ex_service *s, const char *profile);
+
 /* Smallest allocatable memory of a GPU that is there, 0: none is known. */
 int32_t ex_mirror_smallest_gpu(struct ex_service *s);
 

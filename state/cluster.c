@@ -108,6 +108,19 @@ uint32_t st_cluster_node_count(const struct st_cluster *c)
 	return c->node_count;
 }
 
+bool st_cluster_mig_known(const struct st_cluster *c, const char *profile)
+{
+	const struct st_mig_geometry *g;
+
+	for (size_t i = 0; (g = st_mig_table_at(i)) != NULL; i++)
+		if (st_mig_profile_find(g, profile) >= 0)
+			return true;
+	for (const struct geometry_slot *s = c->geometries; s != NULL; s = s->hh.next)
+		if (st_mig_profile_find(&s->geometry, profile) >= 0)
+			return true;
+	return false;
+}
+
 struct pod_slot *st_pod_slot_find(const struct st_cluster *c, const char *uid)
 {
 	struct pod_slot *p;

@@ -142,6 +142,9 @@ const struct st_node *st_cluster_node(const struct st_cluster *c, uint32_t id);
 uint32_t st_cluster_gpu_twin(const struct st_cluster *c, uint32_t node, uint8_t gpu);
 uint32_t st_cluster_node_count(const struct st_cluster *c); /* ids run from 0 to this, excluded */
 
+/* Does a MIG profile of that name exist, built in or in what a node of this cluster has reported? */
+bool st_cluster_mig_known(const struct st_cluster *c, const char *profile);
+
 /* Every change of a node's version, in order: entry i is the node's id; the log holds entries
  * [st_cluster_log_begin, st_cluster_log_end). A reader whose position fell before the begin looks
  * at all versions instead. */

@@ -126,6 +126,54 @@ Test(extender_admit, validate)
 		expect_valid(rows[i].annotations, rows[i].old, rows[i].why);
 }
 
+/* "" = no warning */
+static void expect_warning(const char *annotations, const char *words)
+{
+	char *text = review_text(annotations, NULL, NULL);
+	enum ex_admit_verdict v;
+	cJSON *root;
+	const cJSON *r = review(text, false, "", &v, &root);
+	const cJSON *said = cJSON_GetArrayItem(ku_json_get(r, "warnings"), 0);
+
+	cr_expect_eq(v, EX_ADMIT_ALLOWED);
+	cr_expect_eq(said != NULL, words[0] != '\0', "%s", annotations);
+	cr_expect(said == NULL || strstr(said->valuestring, words) != NULL, "%s",
+		  said != NULL ? said->valuestring : "");
+	cJSON_Delete(root);
+	free(text);
+}
+
+#define PROFILE(name) "\"tessera.dev/container.main.mig-profile\":\"" name "\""
+
+Test(extender_admit, a_profile_that_no_gpu_has_is_warned_of)
+{
+	struct st_gpu_spec gpu = {.uuid = "GPU-new",
+				  .mem_mib = 500000,
+				  .mig_enabled = true,
+				  .has_geometry = true,
+				  .geometry = {.compute_total = 9,
+					       .units_total = 9,
+					       .profile_count = 1,
+					       .profiles = {{.name = "9g.500gb",
+							     .mem_mib = 500000,
+							     .compute_slices = 9,
+							     .units = 9,
+							     .max_instances = 1,
+							     .start_count = 1}}}};
+	struct st_node_spec node = {
+		.name = "new", .from_inventory = true, .gpu_count = 1, .gpus = &gpu};
+	struct ex_mirror_node told;
+	struct err err = ERR_INIT;
+
+	expect_warning(PROFILE("1g.10gb"), "");
+	expect_warning(PROFILE("9g.500gb"),
+		       "container main: no GPU is known that has the MIG profile 9g.500gb");
+	/* A node may bring it. */
+	cr_assert_eq(ex_mirror_node(f.s, &node, NULL, &told, &err), 0, "%s", err.msg);
+	cr_expect_not(told.refused, "%s", told.why.msg);
+	expect_warning(PROFILE("9g.500gb"), "");
+}
+
 Test(extender_admit, warnings_are_passed_on)
 {
 	char *text = review_text("\"nvidia.com/container.main.gpu-compute.mode\":\"sm-sharing\"",

@@ -163,7 +163,8 @@ static void refuse(struct ex_exchange *x, unsigned status, const char *fmt, ...)
 	x->refused = true;
 	x->error = true;
 	if (x->route != NULL && x->route->refuse != NULL && status != MHD_HTTP_METHOD_NOT_ALLOWED &&
-	    status != MHD_HTTP_UNSUPPORTED_MEDIA_TYPE && status != MHD_HTTP_FORBIDDEN) {
+	    status != MHD_HTTP_UNSUPPORTED_MEDIA_TYPE && status != MHD_HTTP_FORBIDDEN &&
+	    status != MHD_HTTP_BAD_REQUEST) {
 		x->route->refuse(x, text);
 		ex_exchange_failed(x, text);
 	} else {
@@ -222,6 +223,32 @@ static void too_large(struct ex_exchange *x, unsigned long long size)
 		       size, max);
 }
 
+struct lengths {
+	unsigned lengths, encodings;
+};
+
+static enum MHD_Result count_length(void *ctx, enum MHD_ValueKind kind, const char *name,
+				    const char *value)
+{
+	struct lengths *n = ctx;
+
+	(void)kind;
+	(void)value;
+	n->lengths += strcasecmp(name, "Content-Length") == 0;
+	n->encodings += strcasecmp(name, "Transfer-Encoding") == 0;
+	return MHD_YES;
+}
+
+/* Who forwards a request may read another end of its body than we do (RFC 9112, 6.3): then what follows is
+ * somebody's smuggled request. It is refused, and the connection ends. */
+static bool ambiguous(struct MHD_Connection *connection)
+{
+	struct lengths n = {0};
+
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &n);
+	return n.lengths + n.encodings > 1;
+}
+
 static void check_body(struct ex_exchange *x)
 {
 	const char *type = header(x, "Content-Type"), *encoding = header(x, "Content-Encoding");
@@ -254,7 +281,11 @@ static void begin(struct ex_exchange *x, struct ex_server *s, struct MHD_Connect
 	x->hold.until_us = 0;
 	buf_reset(&x->in);
 	buf_reset(&x->out);
-	if (x->route == NULL)
+	x->close = ambiguous(connection);
+	if (x->close)
+		refuse(x, MHD_HTTP_BAD_REQUEST,
+		       "more than one of Content-Length and Transfer-Encoding: where does it end?");
+	else if (x->route == NULL)
 		refuse(x, MHD_HTTP_NOT_FOUND, "no such path: %.200s", path);
 	else if (!method_fits(x->route, method))
 		refuse(x, MHD_HTTP_METHOD_NOT_ALLOWED, "%s takes %s, not %.20s", x->route->path,
@@ -316,7 +347,7 @@ static enum MHD_Result reply(struct ex_exchange *x)
 					"frame-ancestors 'none'");
 	MHD_add_response_header(r, "Cache-Control", "no-store");
 	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-	if (atomic_load(&x->server->stopping))
+	if (x->close || atomic_load(&x->server->stopping))
 		MHD_add_response_header(r, "Connection", "close");
 	ex_metrics_request(x->server->cfg.metrics,
 			   x->route != NULL ? x->route->verb : EX_VERB_OTHER, x->status, x->error,
@@ -343,7 +374,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 			return MHD_NO;
 		*con_cls = x;
 		begin(x, s, connection, url, method);
-		return MHD_YES;
+		return x->close ? reply(x) : MHD_YES; /* its body has no end to wait for */
 	}
 	if (*upload_len > 0) {
 		rc = take_body(x, upload, *upload_len);

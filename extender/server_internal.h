@@ -46,6 +46,7 @@ struct ex_exchange {
 	bool ran;          /* the route was run */
 	bool parked;       /* its reply comes from another thread */
 	atomic_bool again; /* or it is to be run once more after that */
+	bool close;        /* the connection ends with the reply */
 	bool error;        /* the reply says that the request failed */
 };
 

@@ -1,8 +1,11 @@
 #include <criterion/criterion.h>
 #include <curl/curl.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/listen.h"
@@ -266,6 +269,63 @@ Test(extender_http, three_hundred_binds_at_once)
 		free(filters[i]);
 		free(binds[i]);
 	}
+}
+
+/* ---- raw ---- */
+
+/* Sends the bytes and reads until the server closes. */
+static char *raw(const char *text)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const struct timeval patience = {.tv_sec = 30};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct buf b = BUF_INIT;
+	char part[512];
+	ssize_t n;
+
+	to.sin_port = htons((uint16_t)strtoul(strrchr(ex_server_url(h.server), ':') + 1, NULL, 10));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+	while ((n = recv(fd, part, sizeof(part), 0)) > 0)
+		buf_put(&b, part, (size_t)n);
+	cr_expect(n == 0 || errno == ECONNRESET, "the connection stays open");
+	close(fd);
+	return buf_take(&b);
+}
+
+/* Two ends of one body are a second request to whoever reads the other end. */
+Test(extender_http, a_body_with_two_ends_is_refused)
+{
+	static const char *const heads[] = {
+		"Content-Length: 2\r\nContent-Length: 40",
+		"Content-Length: 2\r\ncontent-length: 2",
+		"Content-Length: 2\r\nTransfer-Encoding: chunked",
+		"Transfer-Encoding: chunked\r\nContent-Length: 7",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+	};
+	static const char *const paths[] = {"/filter", "/bind", "/validate", "/none"};
+	char text[600], *plain;
+
+	for (size_t i = 0; i < 5 * 4; i++) {
+		char *reply;
+
+		snprintf(
+			text, sizeof(text),
+			"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n"
+			"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+			paths[i % 4], heads[i / 4]);
+		reply = raw(text);
+		cr_expect_eq(strncmp(reply, "HTTP/1.1 400 ", 13), 0, "%s: %s", text, reply);
+		cr_expect_null(strstr(reply + 1, "HTTP/1.1"), "a second answer: %s", reply);
+		free(reply);
+	}
+	snprintf(
+		text, sizeof(text),
+		"POST /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}");
+	plain = raw(text);
+	cr_expect_eq(strncmp(plain, "HTTP/1.1 200 ", 13), 0, "%s", plain);
+	free(plain);
 }
 
 /* ---- listening ---- */

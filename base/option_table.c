@@ -5,6 +5,9 @@
 
 #include "base/quantity.h"
 
+#define HELP_WIDTH 80
+#define HELP_INDENT 6
+
 static int set_bool(bool *at, const char *value, struct err *err)
 {
 	static const char *const yes[] = {"yes", "true", "on", "1"};
@@ -155,6 +158,48 @@ int option_arguments(const struct option_table *t, void *dst, int first, int arg
 	for (int i = first; i < argc && rc == 0; i++)
 		rc = set_argument(t, dst, argc, argv, &i, err);
 	return rc;
+}
+
+void option_wrapped(struct buf *b, const char *text, int column, int indent)
+{
+	bool first = true;
+	size_t len;
+
+	for (; *text != '\0'; text += len + (text[len] == ' ')) {
+		len = strcspn(text, " ");
+		if (!first && column + 1 + (int)len > HELP_WIDTH) {
+			buf_printf(b, "\n%*s", indent, "");
+			column = indent;
+			first = true;
+		}
+		if (!first)
+			buf_putc(b, ' ');
+		buf_put(b, text, len);
+		column += (int)len + !first;
+		first = false;
+	}
+	buf_putc(b, '\n');
+}
+
+void option_help(const struct option_table *t, struct buf *b)
+{
+	for (size_t i = 0; i < t->count; i++) {
+		const struct option_row *r = &t->rows[i];
+		struct buf text = BUF_INIT;
+
+		buf_printf(b, "  --%s%s%s\n%*s", r->name, r->arg != NULL ? " " : "",
+			   r->arg != NULL ? r->arg : "", HELP_INDENT, "");
+		buf_puts(&text, r->help);
+		if (r->fallback != NULL && r->fallback[0] != '\0' && r->arg != NULL)
+			buf_printf(&text, " [%s]", r->fallback);
+		if (r->env != NULL)
+			buf_printf(&text, " (%s)", r->env);
+		if (buf_ok(&text))
+			option_wrapped(b, buf_str(&text), HELP_INDENT, HELP_INDENT);
+		else
+			b->failed = true;
+		buf_fini(&text);
+	}
 }
 
 void option_markdown(const struct option_table *t, struct buf *b)

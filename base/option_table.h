@@ -50,6 +50,11 @@ int option_environment(const struct option_table *t, void *dst,
 /* argv[first] to the end: --name value, --name=value, --flag, -h. The message names the option. */
 int option_arguments(const struct option_table *t, void *dst, int first, int argc,
 		     char *const *argv, struct err *err);
+/* Text broken into lines of at most 80 columns, each but the first after indent blanks; column: where the first
+ * begins. Ends the line. */
+void option_wrapped(struct buf *b, const char *text, int column, int indent);
+/* The table for --help: what each option means, its fallback and variable. */
+void option_help(const struct option_table *t, struct buf *b);
 /* The table in Markdown: option, default, environment, meaning. */
 void option_markdown(const struct option_table *t, struct buf *b);
 

@@ -184,17 +184,9 @@ void en_run_options_help(struct buf *b)
 {
 	buf_puts(b,
 		 "usage: tessera-enforcer run [option...]\n\n"
-		 "Keeps what was promised on this node: publishes its GPUs, runs MPS, gives "
-		 "containers\ntheir share before they start and refuses those it cannot keep.\n\n");
-	for (size_t i = 0; i < ROWS; i++) {
-		buf_printf(b, "  --%s%s%s\n      %s", rows[i].name, rows[i].arg != NULL ? " " : "",
-			   rows[i].arg != NULL ? rows[i].arg : "", rows[i].help);
-		if (rows[i].fallback != NULL && rows[i].fallback[0] != '\0')
-			buf_printf(b, " [%s]", rows[i].fallback);
-		if (rows[i].env != NULL)
-			buf_printf(b, " (%s)", rows[i].env);
-		buf_putc(b, '\n');
-	}
+		 "Keeps what was promised on this node: publishes its GPUs, runs MPS, gives\n"
+		 "containers their share before they start and refuses those it cannot keep.\n\n");
+	option_help(&table, b);
 }
 
 void en_run_options_markdown(struct buf *b)

@@ -343,53 +343,23 @@ void ex_options_compare(const struct ex_options *a, const struct ex_options *b,
 	}
 }
 
-/* Breaks text into lines of at most width columns, each but the first after indent blanks. */
-static void put_wrapped(struct buf *b, const char *text, int indent, int width)
-{
-	int column = 0;
-	size_t len;
-
-	while (*text != '\0') {
-		len = strcspn(text, " ");
-		if (column > 0 && column + 1 + (int)len > width) {
-			buf_printf(b, "\n%*s", indent, "");
-			column = 0;
-		}
-		if (column > 0)
-			buf_putc(b, ' ');
-		buf_put(b, text, len);
-		column += (int)len + (column > 0);
-		text += len + (text[len] == ' ');
-	}
-	buf_putc(b, '\n');
-}
-
 void ex_options_help(struct buf *b)
 {
 	const struct po_policy *p;
-	char left[64];
 
-	buf_puts(
-		b,
-		"usage: tessera-extender --cluster FILE | --kubeconfig FILE | --in-cluster [option...]\n\n"
-		"Answers a kube-scheduler's filter, prioritize, bind and preempt calls for "
-		"fractional,\nwhole and MIG GPU requests, on the cluster of an API server or "
-		"one read from a file.\n\n");
-	for (size_t i = 0; i < ROWS; i++) {
-		snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
-			 rows[i].arg != NULL ? " " : "", rows[i].arg != NULL ? rows[i].arg : "");
-		buf_printf(b, "  %-28s ", left);
-		put_wrapped(b, rows[i].help, 31, 60);
-		if (rows[i].fallback != NULL && rows[i].arg != NULL)
-			buf_printf(b, "%31s[%s]\n", "", rows[i].fallback);
+	buf_puts(b,
+		 "usage: tessera-extender --cluster FILE | --kubeconfig FILE | --in-cluster\n"
+		 "           [option...]\n\n"
+		 "Answers a kube-scheduler's filter, prioritize, bind and preempt calls for\n"
+		 "fractional, whole and MIG GPU requests, on the cluster of an API server or one\n"
+		 "read from a file.\n\n");
+	option_help(&table, b);
+	buf_puts(b, "\nWhat has a variable in brackets can be in the file of --config, too, as\n"
+		    "`max-body: 1Mi`. The command line wins, then the environment.\n\npolicies:\n");
+	for (size_t i = 0; (p = po_policy_at(i)) != NULL; i++) {
+		buf_printf(b, "  %-12s ", p->name);
+		option_wrapped(b, p->help, 15, 15);
 	}
-	buf_puts(
-		b,
-		"\nEach option but --help and --version can be set in the environment too: "
-		"--max-body as\nTESSERA_MAX_BODY, and in the file of --config as `max-body: 1Mi`. The "
-		"command line wins,\nthen the environment.\n\npolicies:\n");
-	for (size_t i = 0; (p = po_policy_at(i)) != NULL; i++)
-		buf_printf(b, "  %-12s %s\n", p->name, p->help);
 }
 
 void ex_options_markdown(struct buf *b)

@@ -122,5 +122,7 @@ Test(enforcer_run, help_names_every_option)
 	en_run_options_help(&b);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		cr_expect(strstr(buf_str(&b), names[i]) != NULL, "%s", names[i]);
+	for (const char *line = buf_str(&b); *line != '\0'; line += strcspn(line, "\n") + 1)
+		cr_expect_leq(strcspn(line, "\n"), 80, "%.100s", line);
 	buf_fini(&b);
 }

@@ -250,7 +250,7 @@ Test(extender_options, help_fits_a_terminal_and_names_every_policy)
 	ex_options_help(&b);
 	text = buf_str(&b);
 	for (line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
-		cr_expect_leq(strcspn(line, "\n"), 100, "%.100s", line);
+		cr_expect_leq(strcspn(line, "\n"), 80, "%.100s", line);
 	cr_expect(strstr(text, "--nomination-seconds N") != NULL);
 	cr_expect(strstr(text, "bestfit") != NULL);
 	buf_fini(&b);

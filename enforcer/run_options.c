@@ -195,6 +195,7 @@ void en_run_options_help(struct buf *b)
 			buf_printf(b, " (%s)", rows[i].env);
 		buf_putc(b, '\n');
 	}
+	buf_puts(b, "\n" EN_EXIT_STATUS_TEXT);
 }
 
 void en_run_options_markdown(struct buf *b)

@@ -390,6 +390,9 @@ void ex_options_help(struct buf *b)
 		"command line wins,\nthen the environment.\n\npolicies:\n");
 	for (size_t i = 0; (p = po_policy_at(i)) != NULL; i++)
 		buf_printf(b, "  %-12s %s\n", p->name, p->help);
+	buf_puts(
+		b,
+		"\nexit status: 0; 2 wrong options, files or values; 1 all that fails otherwise\n");
 }
 
 void ex_options_markdown(struct buf *b)

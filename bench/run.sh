@@ -73,6 +73,7 @@ wall 60 "$bin/tessera-replay" run --nodes "$tmp/n10k.csv" --pods "$pods" --quiet
 section "one decision"
 run "$bin/release/bench/bench_decide"
 run "$bin/release/bench/bench_mig"
+run "$bin/release/bench/bench_prices"
 
 section "scale (targets for 100,000 nodes and 1,000,000 pods: 60 s, 2 GB)"
 if [ "${BENCH_QUICK:-0}" = 1 ]; then

@@ -5,7 +5,6 @@
 
 #include "base/quantity.h"
 #include "extender/api_internal.h"
-#include "extender/survey.h"
 
 /* Objects that are not understood are noted and passed over: a bad one must not stop the rest. */
 
@@ -253,10 +252,38 @@ static void node_gone(struct ex_api *a, const char *uid)
 	if (!again) {
 		ex_mirror_node_gone(a->cfg.service, n->name);
 		ex_api_total_gone(a, n->name);
+		ex_api_room_grew(a); /* another node may have had the same GPU */
 	}
 	free(n->uid);
 	free(n->name);
 	free(n);
+}
+
+static void post_twin(struct ex_api *a, const char *node, const char *uid, const char *gpu,
+		      const char *other)
+{
+	char text[600];
+
+	snprintf(text, sizeof(text),
+		 "GPU %s is reported by node %s, too: neither gives it to new pods while both have "
+		 "it. One inventory was copied, or the Node object of a renamed machine is still "
+		 "there: delete the wrong one",
+		 gpu, other);
+	ku_event_post(a->events, &(struct ku_event){.type = KU_EVENT_WARNING,
+						    .kind = "Node",
+						    .name = node,
+						    .uid = uid,
+						    .reason = "GpuOnTwoNodes",
+						    .message = text});
+}
+
+/* Both nodes hear of it; the kubelet, too, gives a node's name for its uid. */
+static void tell_twin(struct ex_api *a, const char *node, const struct ex_mirror_node *told)
+{
+	log_event(a->cfg.log, LOG_LEVEL_WARN, "gpu-on-two-nodes", "gpu=%s node=%s other=%s",
+		  told->twin_gpu, node, told->twin_node);
+	post_twin(a, node, node, told->twin_gpu, told->twin_node);
+	post_twin(a, told->twin_node, told->twin_node, told->twin_gpu, node);
 }
 
 static int take_node(struct ex_api *a, const cJSON *obj, struct err *err)
@@ -284,6 +311,8 @@ static int take_node(struct ex_api *a, const cJSON *obj, struct err *err)
 	if (told.refused && told.news)
 		log_event(a->cfg.log, LOG_LEVEL_WARN, "node-unreadable", "node=%s reason=%s", name,
 			  log_quote(told.why.msg, quoted, sizeof(quoted)));
+	if (told.twins)
+		tell_twin(a, name, &told);
 	if (!told.refused)
 		ex_api_total_note(a, name, advertised_mib(obj), told.total_mib);
 	if (told.changed) {
@@ -308,18 +337,11 @@ static void on_node_gone(void *ctx, const char *uid)
 	node_gone(ctx, uid);
 }
 
-static void survey(void *log, const struct st_cluster *c, struct po_placer *p)
-{
-	(void)p;
-	ex_survey_duplicates(c, log);
-}
-
 static void on_nodes_synced(void *ctx, const char *rv)
 {
 	struct ex_api *a = ctx;
 
 	log_event(a->cfg.log, LOG_LEVEL_INFO, "nodes-listed", "version=%s", rv);
-	ex_service_with(a->cfg.service, survey, a->cfg.log);
 	pthread_mutex_lock(&a->lock);
 	a->nodes_synced = true;
 	pthread_cond_broadcast(&a->work);

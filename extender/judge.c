@@ -123,9 +123,8 @@ static void arrive(struct ex_service *s, struct ex_recent_pod *pod)
 	if (pod == NULL || pod->arrived)
 		return;
 	pod->arrived = true;
-	/* Without memory the prices stay as they were. */
 	if (s->arrival_due && po_placer_arrival(s->placer))
-		po_placer_reprice(s->placer, NULL);
+		ex_prices_wake(s);
 	s->arrival_due = true;
 }
 

@@ -26,6 +26,7 @@ enum family {
 	PODS,
 	GPUS,
 	GPUS_TAKEN,
+	GPUS_TWIN,
 	FRAGMENTED_GPUS,
 	IDLE_GPUS,
 	GPU_ALLOCATABLE,
@@ -89,6 +90,9 @@ static const struct prom_family families[FAMILY_COUNT] = {
 	[GPUS] = {"tessera_gpus", "gauge", "mode", "GPUs by compute mode."},
 	[GPUS_TAKEN] = {"tessera_gpus_taken", "gauge", "",
 			"GPUs that are unhealthy, gone or held by others."},
+	[GPUS_TWIN] =
+		{"tessera_gpus_on_two_nodes", "gauge", "",
+		 "GPUs that another node has under the same UUID, too: given away by neither."},
 	[FRAGMENTED_GPUS] = {"tessera_fragmented_gpus", "gauge", "",
 			     "GPUs' worth of idle room that the expected workload cannot use."},
 	[IDLE_GPUS] = {"tessera_idle_gpus", "gauge", "", "GPUs' worth of idle room."},
@@ -326,6 +330,7 @@ static void put_totals(const struct ex_view *v, struct buf *b)
 		prom_sample(b, &families[GPUS], "mode", st_mode_name((enum st_mode)i),
 			    v->gpus_by_mode[i]);
 	prom_single(b, &families[GPUS_TAKEN], v->gpus_taken);
+	prom_single(b, &families[GPUS_TWIN], v->gpus_twin);
 	single_milli(b, FRAGMENTED_GPUS, f->divisor > 0 ? f->n / f->divisor : 0);
 	single_milli(b, IDLE_GPUS, f->idle_milli);
 }

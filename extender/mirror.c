@@ -1,5 +1,6 @@
 #include "extender/mirror.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,30 @@ static int64_t total_mib(const struct st_node *n)
 	for (unsigned i = 0; i < n->gpu_count; i++)
 		sum += n->gpus[i].taken != ST_TAKEN_GONE ? n->gpus[i].alloc_mib : 0;
 	return sum;
+}
+
+/* The first GPU of a node that another node has, too; 255: none. */
+static uint8_t twin_of(const struct st_cluster *c, uint32_t id)
+{
+	const struct st_node *n = id != ST_NONE ? st_cluster_node(c, id) : NULL;
+
+	for (uint8_t i = 0; n != NULL && i < n->gpu_count; i++)
+		if (n->gpus[i].twin)
+			return i;
+	return UINT8_MAX;
+}
+
+static void note_twin(const struct ex_service *s, uint32_t id, struct ex_mirror_node *ret)
+{
+	uint8_t gpu = twin_of(s->c, id);
+	uint32_t other = gpu != UINT8_MAX ? st_cluster_gpu_twin(s->c, id, gpu) : ST_NONE;
+
+	ret->twins = other != ST_NONE;
+	if (!ret->twins)
+		return;
+	snprintf(ret->twin_node, sizeof(ret->twin_node), "%s", st_cluster_node(s->c, other)->name);
+	snprintf(ret->twin_gpu, sizeof(ret->twin_gpu), "%s",
+		 st_cluster_node(s->c, id)->gpus[gpu].uuid);
 }
 
 static int refuse_node(struct ex_service *s, const char *name, const char *bad,
@@ -34,9 +59,10 @@ static int refuse_node(struct ex_service *s, const char *name, const char *bad,
 static int node_locked(struct ex_service *s, const struct st_node_spec *spec, const char *bad,
 		       struct ex_mirror_node *ret, struct err *err)
 {
+	uint32_t id = st_cluster_node_find(s->c, spec->name, strlen(spec->name));
 	uint64_t before = st_cluster_log_end(s->c);
+	bool had_twin = twin_of(s->c, id) != UINT8_MAX;
 	struct err why = ERR_INIT;
-	uint32_t id = ST_NONE;
 	int rc = 0;
 
 	if (bad == NULL)
@@ -51,6 +77,8 @@ static int node_locked(struct ex_service *s, const struct st_node_spec *spec, co
 		return rc;
 	ret->changed = st_cluster_log_end(s->c) != before;
 	ret->total_mib = total_mib(st_cluster_node(s->c, id));
+	if (!had_twin)
+		note_twin(s, id, ret);
 	return 0;
 }
 

@@ -14,6 +14,9 @@ struct ex_mirror_node {
 	bool news;         /* and that was not known before */
 	int64_t total_mib; /* allocatable memory of all its GPUs */
 	struct err why;
+	bool twins;          /* since this description: it has a GPU that another node has, too */
+	char twin_node[256]; /* that node, */
+	char twin_gpu[128];  /* and the UUID */
 };
 /* Takes a node in. bad is NULL, or why spec (of which the name counts) cannot be read. ERR_NOMEM. */
 int ex_mirror_node(struct ex_service *s, const struct st_node_spec *spec, const char *bad,

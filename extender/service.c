@@ -36,8 +36,10 @@ struct ex_service *ex_service_new(const struct ex_service_config *cfg, struct er
 		s->cfg.now = monotonic_ms;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->settled, NULL);
+	pthread_cond_init(&s->prices_due, NULL);
+	s->cfg.placer.prices_apart = true;
 	s->c = st_cluster_new(&cfg->state);
-	s->placer = s->c != NULL ? po_placer_new(s->c, &cfg->placer) : NULL;
+	s->placer = s->c != NULL ? po_placer_new(s->c, &s->cfg.placer) : NULL;
 	s->recent = ex_recent_new(s->cfg.pods_cache);
 	if (s->placer == NULL || s->recent == NULL) {
 		err_set(err, ERR_NOMEM, "out of memory");
@@ -51,6 +53,7 @@ void ex_service_free(struct ex_service *s)
 {
 	if (s == NULL)
 		return;
+	ex_prices_stop(s);
 	while (s->nominations != NULL)
 		ex_nomination_drop(s, s->nominations->uid);
 	ex_lookup_fini(&s->lookup);
@@ -58,6 +61,7 @@ void ex_service_free(struct ex_service *s)
 	po_placer_free(s->placer);
 	st_cluster_free(s->c);
 	pthread_cond_destroy(&s->settled);
+	pthread_cond_destroy(&s->prices_due);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -156,6 +160,8 @@ int ex_service_start(struct ex_service *s, struct err *err)
 
 	pthread_mutex_lock(&s->lock);
 	rc = po_placer_rebuild(s->placer, err);
+	if (rc == 0)
+		ex_prices_start(s);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -204,7 +210,9 @@ int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, s
 	size_t torn = 0;
 	char quoted[512];
 
+	pthread_mutex_lock(&s->lock); /* the price thread may look in already */
 	s->journal = ex_journal_open(path, sync, &r, &torn, err);
+	pthread_mutex_unlock(&s->lock);
 	if (s->journal == NULL)
 		return ERR_IO;
 	if (torn > 0)

@@ -35,7 +35,11 @@ struct ex_service {
 	struct ex_nomination *nominations;       /* newest first */
 	size_t nomination_count, expected_count; /* of all; and of those only expected */
 	struct ex_op *ops;
-	bool arrival_due; /* of the last new pod: counts once the next one comes */
+	bool arrival_due;         /* of the last new pod: counts once the next one comes */
+	struct po_pricer *pricer; /* its search is the price thread's alone, without the lock */
+	pthread_t price_thread;
+	pthread_cond_t prices_due;
+	bool price_thread_runs, price_thread_ends;
 	struct ex_service_counts counts;
 };
 
@@ -71,6 +75,15 @@ void ex_expected_drop(struct ex_service *s, const char *uid);
 bool ex_nomination_drop(struct ex_service *s, const char *uid);
 /* Drops those not heard of for too long. */
 void ex_nominations_expire(struct ex_service *s);
+
+/* prices.c: the thread that searches for prices beside the requests, for policies that have them.
+ * Starts it, or tells it of another workload; under the lock. Without memory or threads the prices stay
+ * as they are. */
+void ex_prices_start(struct ex_service *s);
+/* Under the lock: an arrival made steps due. */
+void ex_prices_wake(struct ex_service *s);
+/* Ends the thread; not under the lock. */
+void ex_prices_stop(struct ex_service *s);
 
 /* Judges node objects that are not in the model, without touching it: those whose code is EX_NO_NODE
  * and that have an item. Needs no lock. */

@@ -13,7 +13,7 @@
 size_t ex_survey_unready(const struct st_cluster *c, struct log *log);
 
 /* GPUs whose UUID a second node reports, too: the annotation was copied, or the object of a machine that was
- * renamed still stands. Each node's books are its own all the same. Returns how many; lack of memory: 0. */
+ * renamed still stands. Neither gives such a GPU away (state/cluster_twin.c). Returns how many. */
 size_t ex_survey_duplicates(const struct st_cluster *c, struct log *log);
 
 #endif

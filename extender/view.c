@@ -152,6 +152,7 @@ static void add_up(struct ex_view *v)
 
 			v->gpus_by_mode[g->mode]++;
 			v->gpus_taken += g->taken != ST_TAKEN_NO;
+			v->gpus_twin += g->twin;
 			v->mem_mib += g->mem_mib;
 			v->alloc_mib += g->alloc_mib;
 			v->booked_mib += ex_view_booked_mib(g);

@@ -30,7 +30,8 @@ struct ex_view {
 	struct ex_view_node *nodes;
 	uint32_t node_count;
 	/* sums */
-	uint32_t gpus, gpus_by_mode[ST_MODE_COUNT], gpus_taken, pods, nodes_unready, nodes_fenced;
+	uint32_t gpus, gpus_by_mode[ST_MODE_COUNT], gpus_taken, gpus_twin;
+	uint32_t pods, nodes_unready, nodes_fenced;
 	uint32_t pods_by_state[ST_POD_STATE_COUNT];
 	int64_t mem_mib, alloc_mib, booked_mib, limit_mib;
 };

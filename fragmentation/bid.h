@@ -119,6 +119,8 @@ void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n);
 void fr_bid_step_end(struct fr_bid *b);
 /* Makes the averaged prices those that scores use. */
 void fr_bid_publish(struct fr_bid *b);
+/* Where the search is; of equal workloads. */
+void fr_bid_copy(struct fr_bid *to, const struct fr_bid *from);
 
 /* The value of CPU at one price of the grid. */
 static inline int64_t fr_bid_cpu_value(const struct fr_bid_prices *p, int j, int64_t cpu_milli)

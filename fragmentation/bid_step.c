@@ -279,3 +279,14 @@ void fr_bid_publish(struct fr_bid *b)
 	for (uint32_t i = 0; i < b->group_count; i++)
 		fr_bid_tables_fill(b, &b->groups[i], &b->score_prices, &b->score[i], false);
 }
+
+void fr_bid_copy(struct fr_bid *to, const struct fr_bid *from)
+{
+	size_t size = from->w->count * sizeof(*from->y);
+
+	memcpy(to->y, from->y, size);
+	memcpy(to->y_mean, from->y_mean, size);
+	to->y_cpu = from->y_cpu;
+	to->y_cpu_mean = from->y_cpu_mean;
+	to->steps = from->steps;
+}

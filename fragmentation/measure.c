@@ -292,7 +292,8 @@ static int node_sync(struct fr_measure *m, uint32_t node)
 		nd->idle_milli = 0;
 	}
 	if (nd->gpu_count > 0 && m->bid) {
-		fr_bid_node_value(m, nd, n->cpu_left_milli);
+		nd->cpu_left = n->cpu_left_milli;
+		fr_bid_node_value(m, nd);
 	} else if (nd->gpu_count > 0) {
 		struct sums s = {nd->sums, nd->sums + m->stride, nd->sums + 2 * m->stride};
 

@@ -87,10 +87,13 @@ int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_
 int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			       const struct fr_change *changes, unsigned change_count);
 
-/* BID only, no-ops for the others. Steps of the price search on the present state of the nodes,
- * which must be synced; scores stay as they are until the prices found are published. */
+/* BID only, no-ops for the others. Steps of the price search on the state of the nodes as last synced;
+ * scores stay as they are until the prices found are published. They look at nothing but the measure:
+ * one that nobody else uses is stepped and published without the cluster's lock. */
 void fr_measure_price_steps(struct fr_measure *m, unsigned steps);
 void fr_measure_price_publish(struct fr_measure *m);
+/* The search goes on in `to` where it is in `from`, a measure for an equal workload. */
+void fr_measure_price_copy(struct fr_measure *to, const struct fr_measure *from);
 
 /* floor(K * T_k), T_k = 1000 ln((100-k)/k), for k in 1..99: the FGD thresholds. */
 int64_t fr_threshold(int64_t total, int k);

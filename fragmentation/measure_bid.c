@@ -98,7 +98,7 @@ static int64_t value(const struct fr_measure *m, const struct fr_node *nd, const
 	return best;
 }
 
-void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t cpu)
+void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd)
 {
 	int32_t *sums = nd->sums;
 
@@ -115,7 +115,7 @@ void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t c
 		for (int j = 0; j < FR_BID_STRIDE; j++)
 			sums[j] += k[j];
 	}
-	nd->n = -value(m, nd, sums, nd->idle_gpus, cpu);
+	nd->n = -value(m, nd, sums, nd->idle_gpus, nd->cpu_left);
 }
 
 /* What a change costs beside the value lost, and how many GPUs stop being idle. */
@@ -173,12 +173,12 @@ int32_t fr_bid_score(int64_t loss)
 
 /* ---- price steps ---- */
 
-static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
+static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd,
 			struct fr_bid_node *ret)
 {
 	ret->group = nd->bid_group;
 	ret->idle = nd->idle_gpus;
-	ret->cpu_left = arith_max(cpu, 0);
+	ret->cpu_left = arith_max(nd->cpu_left, 0);
 	ret->part_count = 0;
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
 		const int32_t *row = row_at(m, nd->rows[i]);
@@ -193,20 +193,17 @@ static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd, in
 
 void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
 {
-	uint32_t count = st_cluster_node_count(m->cluster);
-
 	if (m->kind != FR_BID || m->bid->arrivals == 0)
 		return;
-	count = count < m->node_cap ? count : m->node_cap;
 	for (unsigned i = 0; i < steps; i++) {
 		fr_bid_step_begin(m->bid);
-		for (uint32_t id = 0; id < count; id++) {
+		for (uint32_t id = 0; id < m->node_cap; id++) {
 			const struct fr_node *nd = &m->nodes[id];
 			struct fr_bid_node bn;
 
 			if (nd->epoch == 0 || nd->gpu_count == 0)
 				continue;
-			node_to_bid(m, nd, st_cluster_node(m->cluster, id)->cpu_left_milli, &bn);
+			node_to_bid(m, nd, &bn);
 			fr_bid_step_node(m->bid, &bn);
 		}
 		fr_bid_step_end(m->bid);
@@ -223,7 +220,14 @@ void fr_measure_price_publish(struct fr_measure *m)
 		struct fr_node *nd = &m->nodes[id];
 
 		if (nd->epoch != 0 && nd->gpu_count > 0)
-			fr_bid_node_value(m, nd, st_cluster_node(m->cluster, id)->cpu_left_milli);
+			fr_bid_node_value(m, nd);
 		m->total += nd->n;
 	}
+}
+
+void fr_measure_price_copy(struct fr_measure *to, const struct fr_measure *from)
+{
+	if (to->kind != FR_BID || from->kind != FR_BID || to->w->count != from->w->count)
+		return;
+	fr_bid_copy(to->bid, from->bid);
 }

@@ -58,6 +58,7 @@ struct fr_node {
 	uint32_t idle_gpus; /* BID only */
 	uint32_t bid_group; /* BID only: of the first GPU that is not in MIG mode */
 	uint8_t gpu_count;
+	int64_t cpu_left; /* BID only: as synced */
 	int64_t n;
 	int32_t *sums; /* fill, unfit, fit: 3 * stride; BID: values over the price grid */
 	uint32_t rows[ST_GPUS_MAX];
@@ -114,7 +115,7 @@ int fr_rows_init(struct fr_measure *m);
 /* measure_bid.c */
 int fr_bid_type_init(struct fr_measure *m, struct fr_type *t);
 void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row);
-void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd, int64_t cpu);
+void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd);
 int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
 		     const struct fr_change *ch, unsigned n, int64_t *ret_extras);
 int32_t fr_bid_score(int64_t loss);

@@ -288,6 +288,21 @@ struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_
 	return w;
 }
 
+struct fr_workload *fr_workload_copy(const struct fr_workload *w)
+{
+	struct fr_workload *copy = workload_alloc(w->count + 1), to;
+
+	if (!copy)
+		return NULL;
+	to = *w;
+	to.classes = copy->classes;
+	to.weights = copy->weights;
+	memcpy(to.classes, w->classes, w->count * sizeof(*w->classes));
+	memcpy(to.weights, w->weights, w->count * sizeof(*w->weights));
+	*copy = to;
+	return copy;
+}
+
 void fr_workload_free(struct fr_workload *w)
 {
 	if (!w)

@@ -71,6 +71,7 @@ struct fr_workload {
  * built-in mix. NULL: no memory. */
 struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_percent,
 				      bool gpu_only);
+struct fr_workload *fr_workload_copy(const struct fr_workload *w); /* NULL: no memory */
 void fr_workload_free(struct fr_workload *w);
 
 #endif

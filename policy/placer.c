@@ -51,7 +51,7 @@ const struct fr_workload *po_placer_workload(const struct po_placer *p)
 	return p->measure ? fr_measure_workload(p->measure) : NULL;
 }
 
-static struct fr_measure *measure_build(struct po_placer *p, enum fr_kind kind)
+struct fr_measure *po_placer_measure_build(struct po_placer *p, enum fr_kind kind)
 {
 	struct fr_workload *w = fr_workload_build(
 		p->counts, kind == FR_BID ? 100 : p->opt.popularity_percent, kind == FR_CA);
@@ -62,14 +62,15 @@ static struct fr_measure *measure_build(struct po_placer *p, enum fr_kind kind)
 int po_placer_rebuild(struct po_placer *p, struct err *err)
 {
 	if (p->policy->uses_measure) {
-		struct fr_measure *m = measure_build(p, p->policy->measure);
+		struct fr_measure *m = po_placer_measure_build(p, p->policy->measure);
 
 		if (!m)
 			return err_set(err, ERR_NOMEM, "workload: out of memory");
 		fr_measure_free(p->measure);
 		p->measure = m;
 		p->measure_pos = 0;
-		p->priced = p->policy->measure != FR_BID;
+		p->priced = p->policy->measure != FR_BID || p->opt.prices_apart;
+		p->outdated = p->opt.prices_apart;
 		p->generation++;
 	}
 	fr_measure_free(p->report);
@@ -99,6 +100,11 @@ int po_placer_learn(struct po_placer *p, const struct st_request *req, struct er
 	/* Often while little is known, seldom later: a rebuild drops every cached score. */
 	if (p->learned < 16 || p->learned < total / 8)
 		return 0;
+	if (p->opt.prices_apart && po_placer_has_prices(p)) {
+		p->learned = 0;
+		p->outdated = true;
+		return 0;
+	}
 	return po_placer_rebuild(p, err);
 }
 
@@ -143,8 +149,7 @@ int po_placer_sync(struct po_placer *p)
 
 bool po_placer_arrival(struct po_placer *p)
 {
-	return p->policy->uses_measure && p->policy->measure == FR_BID &&
-	       ++p->arrivals % PO_PRICE_ARRIVALS == 0;
+	return po_placer_has_prices(p) && ++p->arrivals % PO_PRICE_ARRIVALS == 0;
 }
 
 int po_placer_reprice(struct po_placer *p, struct err *err)
@@ -196,7 +201,7 @@ int po_placer_fragmentation(struct po_placer *p, struct po_fragmentation *ret, s
 	if (p->policy->uses_measure && p->policy->measure == FR_FGD)
 		return po_placer_measure(p, ret, err);
 	if (!p->report) {
-		p->report = measure_build(p, FR_FGD);
+		p->report = po_placer_measure_build(p, FR_FGD);
 		p->report_pos = 0;
 	}
 	if (!p->report || measure_sync(p, p->report, &p->report_pos) < 0)

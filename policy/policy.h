@@ -40,6 +40,7 @@ struct po_options {
 	int popularity_percent; /* of the typical set; 0 = 95 */
 	size_t shapes_max;      /* cached request shapes; 0 = 256 */
 	bool learn;             /* estimate the workload from po_placer_learn() */
+	bool prices_apart;      /* prices are the business of a po_pricer, never of a question */
 };
 
 struct po_placer;
@@ -53,11 +54,33 @@ const struct po_policy *po_placer_policy(const struct po_placer *p);
  * (each rebuild drops all caches); otherwise only po_placer_rebuild() does. ERR_NOMEM. */
 int po_placer_learn(struct po_placer *p, const struct st_request *req, struct err *err);
 /* A pod arrived, placed or not: says when the prices of bid-price are due. True = the caller runs
- * po_placer_reprice() before the next ask, or when it has time. Always false for other policies. */
+ * po_placer_reprice() before the next ask; with prices_apart it wakes whoever runs the pricer. Always
+ * false for other policies. */
 bool po_placer_arrival(struct po_placer *p);
 /* A step of the price search on the present state; now and then the prices found are put in use,
  * which drops all cached scores. ERR_NOMEM. */
 int po_placer_reprice(struct po_placer *p, struct err *err);
+
+/* Prices searched beside the decisions, for a placer with prices_apart. The search has a measure of its
+ * own, which follows the cluster a slice at a time and trades places with the placer's when its prices
+ * are to be used; a workload that has changed is taken up in the same way. How far it is when a
+ * question comes depends on time: replays search between the questions instead.
+ *
+ *	lock; while ((todo = po_pricer_look(s)) != PO_PRICER_IDLE) {
+ *		unlock; if (todo == PO_PRICER_SEARCH) po_pricer_search(s); lock; }  wait for an arrival
+ */
+struct po_pricer;
+enum po_pricer_todo { PO_PRICER_IDLE, PO_PRICER_MORE, PO_PRICER_SEARCH };
+/* Borrows the placer, which outlives it. NULL: no memory. */
+struct po_pricer *po_pricer_new(struct po_placer *p);
+void po_pricer_free(struct po_pricer *s);
+/* Under the lock of the cluster, for a bounded time: takes in what changed, and puts new prices in
+ * use. MORE: call again, the lock may be let go in between. IDLE: nothing to do until
+ * po_placer_arrival() says so, or memory is short. Always IDLE for policies without prices. */
+enum po_pricer_todo po_pricer_look(struct po_pricer *s);
+/* Without the lock, after SEARCH: some steps. */
+void po_pricer_search(struct po_pricer *s);
+
 /* Makes the workload from what was learned. ERR_NOMEM: the old one stays. */
 int po_placer_rebuild(struct po_placer *p, struct err *err);
 const struct fr_workload *po_placer_workload(const struct po_placer *p); /* NULL: no measure */

@@ -14,6 +14,9 @@
 #define PO_PRICE_STEPS_START 1500
 #define PO_PRICE_ARRIVALS 2
 #define PO_PRICE_PUBLISH 10
+/* With prices apart: nodes brought up to date in one go, and steps in one go. */
+#define PO_PRICER_NODES 64
+#define PO_PRICER_STEPS 50
 
 /* A request, packed without padding or container names: the key of its shape. */
 #define PO_KEY_MAX 1024
@@ -50,6 +53,7 @@ struct po_placer {
 	uint64_t arrivals;
 	uint32_t price_steps; /* since the last publication */
 	bool priced;          /* the search at the start was run for this workload */
+	bool outdated;        /* prices apart: the pricer is to make the workload anew */
 	struct po_shape *shapes;
 	uint64_t tick;
 	struct st_decision scratch;
@@ -57,6 +61,13 @@ struct po_placer {
 
 /* placer.c: the measure exists and knows every change. ERR_NOMEM. */
 int po_placer_sync(struct po_placer *p);
+/* A measure for what was learned, which knows no node yet. NULL: no memory. */
+struct fr_measure *po_placer_measure_build(struct po_placer *p, enum fr_kind kind);
+
+static inline bool po_placer_has_prices(const struct po_placer *p)
+{
+	return p->policy->uses_measure && p->policy->measure == FR_BID;
+}
 
 /* shape.c */
 struct po_shape *po_shape_get(struct po_placer *p, const struct st_request *req);

@@ -26,6 +26,7 @@ void st_cluster_free(struct st_cluster *c)
 {
 	struct geometry_slot *g;
 	struct product_slot *p;
+	struct uuid_slot *u;
 	struct pod_slot *pod;
 
 	if (c == NULL)
@@ -49,6 +50,12 @@ void st_cluster_free(struct st_cluster *c)
 	for (struct product_slot *next; p != NULL; p = next) {
 		next = p->hh.next;
 		free(p);
+	}
+	u = c->uuids;
+	HASH_CLEAR(hh, c->uuids);
+	for (struct uuid_slot *next; u != NULL; u = next) {
+		next = u->hh.next;
+		free(u);
 	}
 	HASH_CLEAR(hh, c->by_name);
 	HASH_CLEAR(hh_rank, c->by_rank);

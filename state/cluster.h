@@ -54,6 +54,7 @@ struct st_gpu {
 	uint16_t memory_bound; /* of those, the memory-bound ones */
 	uint8_t mode;          /* enum st_mode */
 	uint8_t taken;         /* enum st_taken */
+	bool twin; /* another node has it, too: reports it and is ready, or gave it away */
 	char *uuid;
 	const char *taken_by; /* for ST_TAKEN_FOREIGN: who or what, as a noun; else NULL */
 };
@@ -124,7 +125,8 @@ struct strpool *st_cluster_products(const struct st_cluster *c);
 /* ---- nodes ---- */
 
 /* Adds the node or brings it up to date; allocations on it stay booked, matched by UUID. A GPU that
- * is no longer reported but is held stays, as ST_TAKEN_GONE. A node that is described as before is
+ * is no longer reported but is held stays, as ST_TAKEN_GONE. A GPU whose UUID (of an inventory) another
+ * node has in its books, too, is given away by neither. A node that is described as before is
  * left alone: its version does not move. ret_id may be NULL.
  * ERR_INVALID: no name, too many GPUs, memory < 1, duplicate UUID, impossible MIG report.
  * ERR_EXISTS: the rank given for a new node is another's. ERR_NOMEM. */
@@ -136,6 +138,8 @@ int st_cluster_node_remove(struct st_cluster *c, const char *name, struct err *e
 uint32_t st_cluster_node_find(const struct st_cluster *c, const char *name,
 			      size_t len); /* ST_NONE */
 const struct st_node *st_cluster_node(const struct st_cluster *c, uint32_t id);
+/* The node that is why st_gpu.twin is set; ST_NONE where it is not. */
+uint32_t st_cluster_gpu_twin(const struct st_cluster *c, uint32_t node, uint8_t gpu);
 uint32_t st_cluster_node_count(const struct st_cluster *c); /* ids run from 0 to this, excluded */
 
 /* Every change of a node's version, in order: entry i is the node's id; the log holds entries

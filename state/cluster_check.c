@@ -133,6 +133,8 @@ static int check_mode(const struct st_gpu *g, const struct gpu_slot *s, uint8_t 
 	if ((g->mig != NULL) != (g->mode == ST_MODE_MIG))
 		return FAIL(err, "GPU %u: geometry %s in mode %s", gpu,
 			    g->mig != NULL ? "present" : "missing", st_mode_name(g->mode));
+	if (g->twin != (st_gpu_twin(s) != NULL) || (g->twin && g->taken == ST_TAKEN_NO))
+		return FAIL(err, "GPU %u: %s twin, taken %u", gpu, g->twin ? "a" : "no", g->taken);
 	if ((g->taken_by != NULL) != (g->taken == ST_TAKEN_FOREIGN))
 		return FAIL(err, "GPU %u: taken %u, by %s", gpu, g->taken,
 			    g->taken_by != NULL ? g->taken_by : "nobody");
@@ -268,6 +270,31 @@ static int check_node(const struct st_cluster *c, const struct node_slot *n, str
 	return r < 0 ? err_prefix(err, r, "node %s", n->pub.name) : 0;
 }
 
+/* Each GPU with a UUID is among those of it, and nothing else is. */
+static int check_uuids(const struct st_cluster *c, struct err *err)
+{
+	size_t on_nodes = 0, listed = 0;
+
+	for (uint32_t i = 0; i < c->node_count; i++)
+		for (uint8_t k = 0; k < c->nodes[i]->pub.gpu_count; k++)
+			on_nodes += c->nodes[i]->gpus[k].uuid != NULL;
+	for (const struct uuid_slot *u = c->uuids; u != NULL; u = u->hh.next) {
+		if (u->first == NULL)
+			return FAIL(err, "UUID %s is of no GPU", u->text);
+		for (const struct gpu_slot *s = u->first; s != NULL; s = s->twin, listed++) {
+			const struct node_slot *n = s->node;
+
+			if (s->uuid != u || s < n->gpus || s >= n->gpus + n->pub.gpu_count ||
+			    strcmp(n->pub.gpus[s - n->gpus].uuid, u->text) != 0)
+				return FAIL(err, "UUID %s: a GPU of node %s is not of it", u->text,
+					    n->pub.name);
+		}
+	}
+	if (listed != on_nodes)
+		return FAIL(err, "%zu GPUs with a UUID, %zu listed", on_nodes, listed);
+	return 0;
+}
+
 static int check_tables(const struct st_cluster *c, struct err *err)
 {
 	size_t on_nodes = 0;
@@ -301,6 +328,8 @@ int st_cluster_check(const struct st_cluster *c, uint32_t node, struct err *err)
 		return n != NULL ? check_node(c, n, err) : FAIL(err, "no node %u", node);
 	}
 	r = check_tables(c, err);
+	if (r == 0)
+		r = check_uuids(c, err);
 	for (uint32_t i = 0; r == 0 && i < c->node_count; i++)
 		r = check_node(c, c->nodes[i], err);
 	return r;

@@ -58,6 +58,8 @@ static void derive_taken(struct st_gpu *g, const struct gpu_slot *s, bool confli
 		return;
 	}
 	g->taken_by = s->report.foreign != NULL ? s->report.foreign : mig_trouble(g, s, conflict);
+	if (g->taken_by == NULL && g->twin)
+		g->taken_by = "a second node with the same GPU UUID";
 	g->taken = g->taken_by != NULL ? ST_TAKEN_FOREIGN : ST_TAKEN_NO;
 }
 
@@ -96,7 +98,16 @@ void st_gpu_derive(struct st_gpu *g, struct gpu_slot *s)
 		g->free_mib = g->alloc_mib - b->request_mib;
 	if (g->free_mib >= 0)
 		s->report.shrunk = false;
+	g->twin = st_gpu_twin(s) != NULL;
 	derive_taken(g, s, conflict);
+}
+
+/* After a change of its book. */
+static void derive_and_tell(struct node_slot *n, uint8_t gpu)
+{
+	st_gpu_derive(&n->pub.gpus[gpu], &n->gpus[gpu]);
+	if (n->gpus[gpu].uuid != NULL)
+		st_uuid_tell(n->gpus[gpu].uuid, n);
 }
 
 /* ---- grants onto books ---- */
@@ -323,7 +334,7 @@ void st_books_commit(struct node_slot *n, const struct gpu_book books[ST_GPUS_MA
 {
 	for (uint8_t i = 0; i < n->pub.gpu_count; i++) {
 		n->gpus[i].book = books[i];
-		st_gpu_derive(&n->pub.gpus[i], &n->gpus[i]);
+		derive_and_tell(n, i);
 	}
 }
 
@@ -357,7 +368,7 @@ void st_grants_unbook(struct node_slot *n, const struct st_grant *grants, uint8_
 
 			unbook_one(&n->gpus[gpu].book, &grants[k], grants[k].start[i],
 				   memory_bound);
-			st_gpu_derive(&n->pub.gpus[gpu], &n->gpus[gpu]);
+			derive_and_tell(n, gpu);
 		}
 }
 

@@ -44,6 +44,17 @@ struct gpu_report {
 struct gpu_slot {
 	struct gpu_book book;
 	struct gpu_report report;
+	struct node_slot *node; /* that this is of */
+	struct uuid_slot *uuid; /* NULL: a name that only its node knows */
+	struct gpu_slot *twin;  /* the next of that UUID, on another node */
+};
+
+/* Every GPU of one UUID. */
+struct uuid_slot {
+	UT_hash_handle hh; /* in st_cluster.uuids */
+	struct st_cluster *c;
+	struct gpu_slot *first;
+	char text[];
 };
 
 struct pod_slot {
@@ -88,6 +99,7 @@ struct st_cluster {
 	uint32_t node_count, node_cap;
 	struct node_slot *by_name, *by_rank;
 	struct pod_slot *pods;
+	struct uuid_slot *uuids;
 	struct geometry_slot *geometries;
 	struct product_slot *product_geometries;
 	uint32_t *log; /* a ring, log_cap a power of two */
@@ -164,6 +176,21 @@ uint32_t st_node_pinned(const struct node_slot *n);
  * GPU has now, kept where it is the same. ERR_INVALID: instances that cannot be; ERR_NOMEM. */
 int st_report_mig(struct st_cluster *c, const struct st_gpu_spec *g, uint32_t product,
 		  const struct st_mig_geometry *present, struct gpu_report *r, struct err *err);
+
+/* ---- cluster_twin.c ---- */
+
+/* The slot of a UUID, made where there is none; st_uuid_drop() where it is not used then. ERR_NOMEM. */
+int st_uuid_intern(struct st_cluster *c, const char *uuid, struct uuid_slot **ret, struct err *err);
+/* Frees it where no GPU is of it; NULL is allowed. */
+void st_uuid_drop(struct uuid_slot *u);
+/* Puts a GPU whose node and uuid are set among those of its UUID, and takes it out: the others hear of
+ * the latter, of the former by st_uuid_tell() once all of its node is known. */
+void st_gpu_link(struct gpu_slot *s);
+void st_gpu_unlink(struct gpu_slot *s);
+/* Another node's GPU of the same UUID that may be given away there or was; NULL: none. */
+const struct gpu_slot *st_gpu_twin(const struct gpu_slot *s);
+/* What the GPU of that UUID on a node claims has changed: the others are derived anew. */
+void st_uuid_tell(const struct uuid_slot *u, const struct node_slot *from);
 
 /* ---- cluster_node.c ---- */
 

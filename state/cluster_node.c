@@ -11,6 +11,7 @@ struct plan_gpu {
 	const struct st_gpu_spec *spec; /* NULL: no longer reported */
 	const char *uuid;
 	int old;                  /* index in the present array, -1 = new */
+	struct uuid_slot *known;  /* its UUID; NULL: of this node only */
 	struct gpu_report report; /* foreign: still the description's string */
 };
 
@@ -240,8 +241,8 @@ static bool remap(const struct node_slot *n, uint8_t gpu, const struct st_mig_ge
 	return true;
 }
 
-static void gpu_commit(const struct st_cluster *c, const struct node_slot *n,
-		       const struct plan_gpu *pg, uint8_t i, struct gpu_block *b)
+static void gpu_commit(const struct st_cluster *c, struct node_slot *n, const struct plan_gpu *pg,
+		       uint8_t i, struct gpu_block *b)
 {
 	struct st_gpu *g = &b->pub[i];
 	struct gpu_slot *s = &b->slots[i];
@@ -252,6 +253,8 @@ static void gpu_commit(const struct st_cluster *c, const struct node_slot *n,
 		s->book = n->gpus[pg->old].book;
 	}
 	g->uuid = block_string(b, pg->uuid);
+	s->node = n;
+	s->uuid = pg->known;
 	s->report = pg->report;
 	s->report.foreign = NULL;
 	if (pg->spec != NULL) {
@@ -267,7 +270,40 @@ static void gpu_commit(const struct st_cluster *c, const struct node_slot *n,
 		s->book.mig = placed;
 	}
 	s->report.shrunk = true;
-	st_gpu_derive(g, s);
+}
+
+/* Interns the UUIDs before anything is changed. */
+static int uuids_find(struct st_cluster *c, const struct st_node_spec *spec,
+		      const struct node_slot *n, struct plan *p, struct err *err)
+{
+	int r = 0;
+
+	for (uint8_t i = 0; i < p->count && r == 0; i++) {
+		struct plan_gpu *pg = &p->gpus[i];
+		bool own = pg->spec == NULL         ? n->gpus[pg->old].uuid == NULL
+			   : pg->spec->uuid == NULL ? true
+						    : !spec->from_inventory;
+
+		if (!own)
+			r = st_uuid_intern(c, pg->uuid, &pg->known, err);
+	}
+	return r;
+}
+
+static void uuids_drop(const struct plan *p)
+{
+	for (uint8_t i = 0; i < p->count; i++)
+		st_uuid_drop(p->gpus[i].known);
+}
+
+/* The GPUs in their new places, and other nodes' GPUs of the same UUIDs, see what the node is now. */
+static void gpus_settle(struct node_slot *n)
+{
+	for (uint8_t i = 0; i < n->pub.gpu_count; i++) {
+		st_gpu_derive(&n->pub.gpus[i], &n->gpus[i]);
+		if (n->gpus[i].uuid != NULL)
+			st_uuid_tell(n->gpus[i].uuid, n);
+	}
 }
 
 /* Nothing can fail here. take_why: the copied reason. */
@@ -275,8 +311,12 @@ static void commit(struct st_cluster *c, struct node_slot *n, const struct st_no
 		   const struct plan *p, struct gpu_block *b, char *take_why)
 {
 	st_node_undeal(n);
-	for (uint8_t i = 0; i < p->count; i++)
+	for (uint8_t i = 0; i < p->count; i++) {
 		gpu_commit(c, n, &p->gpus[i], i, b);
+		st_gpu_link(&b->slots[i]);
+	}
+	for (uint8_t i = 0; i < n->pub.gpu_count; i++)
+		st_gpu_unlink(&n->gpus[i]);
 	free(n->block);
 	n->block = b->block;
 	n->gpus = b->slots;
@@ -293,6 +333,7 @@ static void commit(struct st_cluster *c, struct node_slot *n, const struct st_no
 	n->pub.cpu_left_milli = n->pub.cpu_milli - n->cpu_used;
 	n->pub.mem_left_mib = n->pub.mem_mib - n->mem_used;
 	n->pub.pods_max = spec->pods;
+	gpus_settle(n);
 	st_node_settle(c, n);
 	st_node_trim(n);
 	st_node_touch(c, n);
@@ -395,19 +436,20 @@ int st_cluster_node_put(struct st_cluster *c, const struct st_node_spec *spec, u
 		return r;
 	if (n != NULL && unchanged(n, spec, &p))
 		goto done;
-	if (block_alloc(&p, &b) < 0 ||
-	    (spec->why_unready != NULL && (why = strdup(spec->why_unready)) == NULL)) {
-		free(b.block);
-		return err_set(err, ERR_NOMEM, "no memory for node %s", spec->name);
-	}
-	if (n == NULL) {
+	r = uuids_find(c, spec, n, &p, err);
+	if (r == 0 && (block_alloc(&p, &b) < 0 ||
+		       (spec->why_unready != NULL && (why = strdup(spec->why_unready)) == NULL)))
+		r = err_set(err, ERR_NOMEM, "no memory for node %s", spec->name);
+	if (r == 0 && n == NULL) {
 		r = node_new(c, spec, &n, err);
-		if (r < 0) {
-			free(b.block);
-			free(why);
-			return r;
-		}
-		c->nodes[c->node_count++] = n;
+		if (r == 0)
+			c->nodes[c->node_count++] = n;
+	}
+	if (r < 0) {
+		uuids_drop(&p);
+		free(b.block);
+		free(why);
+		return r;
 	}
 	commit(c, n, spec, &p, &b, why);
 done:
@@ -424,6 +466,7 @@ int st_cluster_node_remove(struct st_cluster *c, const char *name, struct err *e
 	if (n == NULL || !n->pub.present)
 		return err_set(err, ERR_NOT_FOUND, "no node %s", name);
 	n->pub.present = false;
+	gpus_settle(n);
 	st_node_trim(n);
 	st_node_touch(c, n);
 	return 0;
@@ -434,6 +477,8 @@ void st_node_trim(struct node_slot *n)
 	uint8_t last = n->pub.gpu_count;
 
 	if (!n->pub.present && n->pod_count == 0) {
+		for (uint8_t i = 0; i < last; i++)
+			st_gpu_unlink(&n->gpus[i]);
 		free(n->block);
 		n->block = NULL;
 		n->gpus = NULL;
@@ -446,5 +491,7 @@ void st_node_trim(struct node_slot *n)
 	for (uint32_t pinned = st_node_pinned(n); last > 0; last--)
 		if (!n->gpus[last - 1].report.gone || pinned >> (last - 1) != 0)
 			break;
+	for (uint8_t i = last; i < n->pub.gpu_count; i++)
+		st_gpu_unlink(&n->gpus[i]);
 	n->pub.gpu_count = last;
 }

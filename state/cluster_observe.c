@@ -17,6 +17,13 @@ static bool named_by(const struct gpu_slot *s, const struct st_pod *pod)
 	       by[4 + len] == '/' && strcmp(by + 5 + len, pod->name) == 0;
 }
 
+/* Idle but for another node that has it, too: which of them is right, the pod is on this one. */
+static bool idle_but_twin(const struct st_gpu *g, const struct gpu_slot *s)
+{
+	return g->twin && g->taken == ST_TAKEN_FOREIGN && g->mode == ST_MODE_FREE &&
+	       s->report.foreign == NULL && !s->report.mig_enabled;
+}
+
 /* Writes the GPUs that the pod is assumed to hold: those that the node names, then idle ones. */
 static int assume(const struct node_slot *n, struct pod_slot *p, struct err *err)
 {
@@ -27,13 +34,14 @@ static int assume(const struct node_slot *n, struct pod_slot *p, struct err *err
 		return err_set(err, ERR_NO_ROOM, "pod %s/%s holds %u GPUs by a device plugin",
 			       p->pub.ns, p->pub.name, p->whole_gpus);
 	memset(gr, 0, sizeof(*gr));
-	for (int pass = 0; pass < 2; pass++)
+	for (int pass = 0; pass < 3; pass++)
 		for (uint8_t i = 0; i < n->pub.gpu_count && count < p->whole_gpus; i++) {
 			const struct st_gpu *g = &n->pub.gpus[i];
 
 			if (pass == 0 ? g->taken == ST_TAKEN_FOREIGN && g->mode == ST_MODE_FREE &&
 						named_by(&n->gpus[i], &p->pub)
-				      : st_gpu_idle(g))
+			    : pass == 1 ? st_gpu_idle(g)
+					: idle_but_twin(g, &n->gpus[i]))
 				gr->gpu[count++] = i;
 		}
 	if (count < p->whole_gpus)

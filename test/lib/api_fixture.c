@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 
-#define WAIT_MS 10000
+#define WAIT_MS 30000
 
 static void die(const char *what, const char *why)
 {

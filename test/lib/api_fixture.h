@@ -51,7 +51,7 @@ const char *xa_filter(struct xa *x, const char *pod, const char *uid, const char
 int xa_booked(struct xa *x, const char *gpu);
 bool xa_fenced(struct xa *x, const char *node);
 bool xa_pod_known(struct xa *x, const char *uid);
-/* Wait for it, 10 s at most: what comes by a watch comes when it comes. */
+/* Wait for it, 30 s at most: what comes by a watch comes when it comes. */
 bool xa_wait_booked(struct xa *x, const char *gpu, int mib);
 bool xa_wait_fenced(struct xa *x, const char *node, bool fenced);
 bool xa_wait_ready(struct xa *x, bool ready);

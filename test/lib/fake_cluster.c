@@ -9,7 +9,7 @@
 #include "test/lib/fake_api_internal.h"
 #include "test/lib/fake_cluster_internal.h"
 
-#define WAIT_S 10
+#define WAIT_S 30
 
 /* ---- objects; under the lock ---- */
 

@@ -62,7 +62,7 @@ void fake_cluster_bind(struct fake_cluster *c, const char *pod, const char *node
 const char *fake_cluster_node_of(struct fake_cluster *c, const char *pod);
 /* A copy of all objects of a kind, as an array, to be deleted. */
 cJSON *fake_cluster_objects(struct fake_cluster *c, const char *kind);
-/* Has some event with that reason on that pod been posted? Waits 10 s at most. */
+/* Has some event with that reason on that pod been posted? Waits 30 s at most. */
 bool fake_cluster_event(struct fake_cluster *c, const char *pod, const char *reason);
 /* And its message has the text. */
 bool fake_cluster_event_says(struct fake_cluster *c, const char *pod, const char *reason,

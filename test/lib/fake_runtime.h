@@ -11,7 +11,7 @@
 #include "test/lib/go_peer.h"
 #include "test/lib/nri_text.h"
 
-#define FAKE_RUNTIME_PATIENCE_MS 10000
+#define FAKE_RUNTIME_PATIENCE_MS 30000
 
 struct fake_runtime {
 	char folder[32], path[64];

@@ -1,5 +1,6 @@
-/* Threads filter, bind, release and look in over HTTP, all at once; afterwards the books are
- * recounted, and a restart from the journal finds the same pods. For ThreadSanitizer. */
+/* Threads filter, bind, release and look in over HTTP, all at once, without prices and with those that a
+ * thread of the service searches for; afterwards the books are recounted, and a restart from the journal
+ * finds the same pods. For ThreadSanitizer. */
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -161,9 +162,11 @@ static void clients_run(uint64_t seed)
 
 /* ---- the service ---- */
 
-static struct ex_service *open_service(const char *cluster, const char *journal)
+static struct ex_service *open_service(const char *cluster, const char *journal,
+				       const struct po_policy *policy)
 {
-	struct ex_service_config cfg = {.state = ST_CONFIG_DEFAULT, .placer = {.learn = true}};
+	struct ex_service_config cfg = {.state = ST_CONFIG_DEFAULT,
+					.placer = {.policy = policy, .learn = true}};
 	struct err err = ERR_INIT;
 	struct ex_service *s = ex_service_new(&cfg, &err);
 
@@ -195,14 +198,12 @@ static void look(void *ctx, const struct st_cluster *c, struct po_placer *p)
 		die("books", s->err.msg);
 }
 
-int main(void)
+static void play(const char *policy, const char *cluster, uint64_t seed)
 {
 	static struct ex_metrics metrics;
 	char journal[] = "/tmp/tessera-stress-XXXXXX";
 	struct seen before = {0}, after = {0};
-	struct buf cluster = BUF_INIT;
 	struct err err = ERR_INIT;
-	const uint64_t seed = 7;
 	struct ex_server *server;
 	struct ex_service *s;
 	int fd = mkstemp(journal);
@@ -210,10 +211,8 @@ int main(void)
 	if (fd < 0)
 		die("journal", "cannot make a file");
 	close(fd);
-	curl_global_init(CURL_GLOBAL_DEFAULT);
-	printf("seed %d\n", (int)seed);
-	put_cluster(&cluster);
-	s = open_service(buf_str(&cluster), journal);
+	printf("policy %s, seed %d\n", policy, (int)seed);
+	s = open_service(cluster, journal, po_policy_find(policy));
 	server = ex_server_start(&(struct ex_server_config){.listen = "127.0.0.1:0",
 							    .threads = 4,
 							    .max_body = 1 << 20,
@@ -230,15 +229,25 @@ int main(void)
 	ex_service_close_journal(s);
 	ex_service_free(s);
 
-	s = open_service(buf_str(&cluster), journal);
+	s = open_service(cluster, journal, po_policy_find(policy));
 	ex_service_with(s, look, &after);
 	ex_service_close_journal(s);
 	ex_service_free(s);
 	unlink(journal);
-	buf_fini(&cluster);
-	curl_global_cleanup();
 	if (before.pods != after.pods || before.free_mib != after.free_mib)
 		die("restart", "the books differ");
 	printf("%zu pods before and after a restart\n", after.pods);
+}
+
+int main(void)
+{
+	struct buf cluster = BUF_INIT;
+
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+	put_cluster(&cluster);
+	play("ca-fgd", buf_str(&cluster), 7);
+	play("bid-price", buf_str(&cluster), 8);
+	buf_fini(&cluster);
+	curl_global_cleanup();
 	return 0;
 }

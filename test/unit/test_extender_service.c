@@ -2,7 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "fragmentation/measure_internal.h"
+#include "policy/policy_internal.h"
 #include "test/lib/extender_fixture.h"
 
 #define A100 "NVIDIA A100-SXM4-40GB"
@@ -474,6 +477,24 @@ Test(extender_service, a_single_answer_to_preempt_is_a_nomination)
 
 /* ---- policies that watch ---- */
 
+static void search_is_done(void *ctx, const struct st_cluster *cl, struct po_placer *p)
+{
+	(void)cl;
+	*(bool *)ctx = p->measure->bid->steps >= PO_PRICE_STEPS_START;
+}
+
+/* Waits for the price thread; gives up after a minute. */
+static bool prices_were_found(void)
+{
+	bool done = false;
+
+	for (int i = 0; i < 60000 && !done; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		ex_service_with(f.s, search_is_done, &done);
+	}
+	return done;
+}
+
 Test(extender_service, prices_follow_the_pods_seen)
 {
 	struct ex_service_config cfg = {.state = ST_CONFIG_DEFAULT,
@@ -490,4 +511,5 @@ Test(extender_service, prices_follow_the_pods_seen)
 			&f, (struct xf_pod){.uid = uid, .annotations = "\"gpu-memory\":\"2048\""},
 			"n1 n2 n3"));
 	}
+	cr_expect(prices_were_found());
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "extender/view.h"
 #include "test/lib/api_fixture.h"
 
 #define G10 "\"gpu-memory\":\"10240\""
@@ -269,6 +270,32 @@ Test(extender_watch, case_19_the_inventory_goes_and_comes_back)
 		cr_expect(xa_wait_fenced(&x, "n1", false), "restart %d", restart);
 	}
 	expect_bound("b", "u-b", "n1");
+}
+
+#define COPIED_NODE                                                                                \
+	"{\"metadata\":{\"name\":\"n3\",\"uid\":\"node-n3\",\"annotations\":{"                     \
+	"\"tessera.dev/inventory\":\"{\\\"version\\\":1,\\\"gpus\\\":[{\\\"uuid\\\":"              \
+	"\\\"GPU-n1-0\\\",\\\"index\\\":0,\\\"mem_mib\\\":40960,\\\"healthy\\\":true}]}\"}},"      \
+	"\"status\":{\"allocatable\":{\"cpu\":\"64\",\"memory\":\"512Gi\",\"pods\":\"500\"},"      \
+	"\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}"
+
+Test(extender_watch, a_gpu_that_two_nodes_report_is_given_by_neither)
+{
+	struct ex_view v;
+	struct err err = ERR_INIT;
+
+	open_ready();
+	fake_cluster_put(x.c, "nodes", COPIED_NODE);
+	cr_expect(fake_cluster_event(x.c, "n3", "GpuOnTwoNodes"));
+	cr_expect(fake_cluster_event(x.c, "n1", "GpuOnTwoNodes"));
+	cr_expect(xa_wait_filter(&x, "a", "u-a", G10, "n1 n3", "\"NodeNames\":[]"));
+	fake_cluster_pod(x.c, "a", "u-a", G10);
+	cr_expect(strstr(xa_bind(&x, "a", "u-a", "n1"), "no room") != NULL);
+	cr_assert_eq(ex_view_capture(x.s, x.scratch.arena, &v, &err), 0, "%s", err.msg);
+	cr_expect_eq(v.gpus_twin, 2);
+	fake_cluster_delete(x.c, "nodes", "n3");
+	cr_expect(xa_wait_filter(&x, "a", "u-a", G10, "n1", "[\"n1\"]"));
+	expect_bound("a", "u-a", "n1");
 }
 
 Test(extender_watch, pods_of_a_node_that_comes_later)

@@ -1,0 +1,128 @@
+/* What bid-price's search for prices costs on 5,000 nodes of 8 GPUs, and how much of it is under the
+ * lock that questions wait for: CPU time, so that a busy machine does not count. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bench/bench.h"
+
+#define NODES 5000
+#define GPUS 8
+#define DEVICE_MIB 81920
+#define PODS 20000
+#define ARRIVALS 2000
+#define LOOKS 200000
+#define STEPS 200
+
+static int64_t looks[LOOKS], searches[LOOKS], steps[STEPS], questions[ARRIVALS];
+
+static int64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+struct tally {
+	size_t looks, searches;
+};
+
+/* What the price thread does until it is idle. */
+static void run_pricer(struct po_pricer *s, struct tally *n)
+{
+	enum po_pricer_todo todo;
+
+	do {
+		int64_t t = cpu_ns();
+
+		todo = po_pricer_look(s);
+		if (n->looks < LOOKS)
+			looks[n->looks++] = cpu_ns() - t;
+		if (todo != PO_PRICER_SEARCH)
+			continue;
+		t = cpu_ns();
+		po_pricer_search(s);
+		if (n->searches < LOOKS)
+			searches[n->searches++] = cpu_ns() - t;
+	} while (todo != PO_PRICER_IDLE);
+}
+
+static struct po_placer *placer(struct st_cluster *c, bool apart)
+{
+	struct po_options opt = {.policy = po_policy_find("bid-price"), .prices_apart = apart};
+	struct po_placer *p = po_placer_new(c, &opt);
+	struct st_request req;
+	struct rng r;
+
+	rng_init(&r, 1);
+	for (int i = 0; i < PODS; i++) {
+		bench_mix_next(&r, DEVICE_MIB, &req);
+		po_placer_learn(p, &req, NULL);
+	}
+	return p;
+}
+
+/* A step between two questions, as replays do it. */
+static void steps_inline(struct st_cluster *c)
+{
+	struct po_placer *p = placer(c, false);
+	struct st_request req;
+	struct rng r;
+	int64_t t = cpu_ns();
+
+	rng_init(&r, 2);
+	bench_mix_next(&r, DEVICE_MIB, &req);
+	po_placer_ask(p, &req, 0);
+	printf("search at the start, in one go: %.0f ms\n", (double)(cpu_ns() - t) / 1e6);
+	for (int i = 0; i < STEPS; i++) {
+		t = cpu_ns();
+		po_placer_reprice(p, NULL);
+		steps[i] = cpu_ns() - t;
+	}
+	bench_print_ns("a step between questions", steps, STEPS);
+	po_placer_free(p);
+}
+
+int main(void)
+{
+	struct st_cluster *c = bench_cluster(NODES, GPUS, DEVICE_MIB);
+	struct po_placer *p = placer(c, true);
+	struct po_pricer *s = po_pricer_new(p);
+	struct st_request req;
+	struct tally n = {0};
+	struct rng r;
+	uint64_t number = 0;
+	bool missed;
+
+	rng_init(&r, 3);
+	while (number < PODS) {
+		bench_mix_next(&r, DEVICE_MIB, &req);
+		bench_place(c, p, &req, ++number);
+	}
+	run_pricer(s, &n);
+	for (int i = 0; i < ARRIVALS; i++) {
+		int64_t t;
+
+		bench_mix_next(&r, DEVICE_MIB, &req);
+		t = cpu_ns();
+		po_placer_ask(p, &req, 0);
+		questions[i] = cpu_ns() - t;
+		bench_place(c, p, &req, ++number);
+		if (po_placer_arrival(p))
+			run_pricer(s, &n);
+	}
+	printf("prices of bid-price on %d nodes x %d GPUs (target: the lock is held for 400 us at most, "
+	       "p99)\n",
+	       NODES, GPUS);
+	bench_print_ns("under the lock: a look of the pricer", looks, n.looks);
+	bench_print_ns("without it: a search", searches, n.searches);
+	bench_print_ns("a question; new prices every 20 pods drop scores", questions, ARRIVALS);
+	missed = bench_percentile(looks, n.looks, 990) > 400000;
+	po_pricer_free(s);
+	po_placer_free(p);
+	steps_inline(c);
+	st_cluster_free(c);
+	printf("%s\n", missed ? "MISSED" : "all targets met");
+	return missed;
+}

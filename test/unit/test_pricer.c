@@ -1,0 +1,217 @@
+/* Prices searched beside the decisions: run to the end between the questions they are those of a
+ * replay, whatever is in the way; run at any time they never stop a question. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "fragmentation/measure_internal.h"
+#include "policy/policy_internal.h"
+#include "test/lib/oom.h"
+#include "test/lib/place.h"
+
+static const struct st_config cfg = {
+	.reserve_mib = 100, .clients_max = 4, .overcommit_permille = 1500};
+
+static struct po_placer *placer_of(struct st_cluster *c, bool apart, bool learn)
+{
+	struct po_options opt = {
+		.policy = po_policy_find("bid-price"), .prices_apart = apart, .learn = learn};
+	struct po_placer *p = po_placer_new(c, &opt);
+
+	cr_assert_not_null(p);
+	return p;
+}
+
+/* Looks and searches until there is nothing to do; returns how often it looked. */
+static unsigned finish(struct po_pricer *s)
+{
+	enum po_pricer_todo todo;
+	unsigned looks = 0;
+
+	while ((todo = po_pricer_look(s)) != PO_PRICER_IDLE) {
+		if (todo == PO_PRICER_SEARCH)
+			po_pricer_search(s);
+		cr_assert_lt(++looks, 10000);
+	}
+	return looks;
+}
+
+static void check_alike(struct place_world *w, struct po_placer *a, struct po_placer *b)
+{
+	struct st_request req = place_random_request(w, 2);
+	struct po_shape *x = po_placer_ask(a, &req, 0), *y = po_placer_ask(b, &req, 0);
+
+	cr_assert(x && y);
+	for (uint32_t id = 0; id < st_cluster_node_count(w->c); id++) {
+		struct po_answer p = po_shape_node(x, id), q = po_shape_node(y, id);
+
+		cr_assert_eq(p.verdict, q.verdict);
+		cr_assert_eq(p.score, q.score, "node %u: %d, not %d", id, p.score, q.score);
+	}
+}
+
+static void learn_some(struct place_world *w, struct po_placer *a, struct po_placer *b)
+{
+	for (int i = 0; i < 30; i++) {
+		struct st_request req = place_random_request(w, 1);
+
+		cr_assert_eq(po_placer_learn(a, &req, NULL), 0);
+		cr_assert_eq(po_placer_learn(b, &req, NULL), 0);
+	}
+	cr_assert_eq(po_placer_rebuild(a, NULL), 0);
+	cr_assert_eq(po_placer_rebuild(b, NULL), 0);
+}
+
+Test(pricer, finds_the_prices_of_a_replay)
+{
+	struct place_world w;
+	struct po_placer *replay, *apart;
+	struct po_pricer *s;
+	unsigned published = 0;
+
+	place_world_init(&w, &cfg, 5, 0);
+	for (int i = 0; i < 90; i++) /* more than a look takes in */
+		place_random_node(&w);
+	replay = placer_of(w.c, false, false);
+	apart = placer_of(w.c, true, false);
+	s = po_pricer_new(apart);
+	cr_assert_not_null(s);
+	learn_some(&w, replay, apart);
+	finish(s);
+	check_alike(&w, replay, apart);
+	for (int round = 0; round < 120; round++) {
+		uint64_t generation = apart->generation;
+
+		for (int i = 0; i < (round == 60 ? 300 : 2); i++)
+			place_random_step(&w);
+		if (po_placer_arrival(replay))
+			cr_assert_eq(po_placer_reprice(replay, NULL), 0);
+		if (po_placer_arrival(apart))
+			finish(s);
+		published += apart->generation != generation;
+		if (round == 80) {
+			learn_some(&w, replay, apart);
+			/* In the replay the search runs at the next question. */
+			cr_assert_eq(po_placer_sync(replay), 0);
+			finish(s);
+			replay->price_steps = 0;
+		}
+		check_alike(&w, replay, apart);
+	}
+	cr_expect_geq(published, 4);
+	po_pricer_free(s);
+	po_placer_free(replay);
+	po_placer_free(apart);
+	place_world_fini(&w);
+}
+
+/* Questions and lessons between the slices and the steps: answered at the prices of the time. */
+Test(pricer, asking_never_searches)
+{
+	struct place_world w;
+	struct po_placer *p;
+	struct po_pricer *s;
+	unsigned workloads = 0, searches = 0;
+	const struct fr_workload *before;
+
+	place_world_init(&w, &cfg, 6, PLACE_NO_MIG);
+	for (int i = 0; i < 90; i++)
+		place_random_node(&w);
+	p = placer_of(w.c, true, true);
+	s = po_pricer_new(p);
+	before = NULL;
+	for (int round = 0; round < 6000; round++) {
+		struct st_request req = place_random_request(&w, 1);
+		uint32_t steps = p->measure ? p->measure->bid->steps : 0;
+
+		place_random_step(&w);
+		cr_assert_not_null(po_placer_ask(p, &req, 0));
+		cr_assert_eq(po_placer_learn(p, &req, NULL), 0);
+		cr_assert_eq(p->measure->bid->steps, steps);
+		po_placer_arrival(p);
+		workloads += po_placer_workload(p) != before;
+		before = po_placer_workload(p);
+		if (po_pricer_look(s) == PO_PRICER_SEARCH) {
+			cr_assert_not_null(po_placer_ask(p, &req, 0));
+			cr_assert_eq(po_placer_learn(p, &req, NULL), 0);
+			po_pricer_search(s);
+			searches++;
+		}
+	}
+	cr_expect_gt(workloads, 5);
+	cr_expect_gt(searches, 1000);
+	cr_expect_gt(p->measure->bid->steps, PO_PRICE_STEPS_START);
+	po_pricer_free(s);
+	po_placer_free(p);
+	place_world_fini(&w);
+}
+
+/* Steps that nobody had time for are not caught up with. */
+Test(pricer, the_overdue_is_given_up)
+{
+	struct place_world w;
+	struct po_placer *p;
+	struct po_pricer *s;
+
+	place_world_init(&w, &cfg, 7, PLACE_NO_MIG);
+	place_node(w.c, "n", 64000, 4, 16000);
+	p = placer_of(w.c, true, false);
+	s = po_pricer_new(p);
+	cr_assert_eq(po_placer_sync(p), 0);
+	finish(s);
+	cr_assert_eq(p->measure->bid->steps, PO_PRICE_STEPS_START);
+	for (int i = 0; i < 1000 * PO_PRICE_ARRIVALS; i++)
+		po_placer_arrival(p);
+	finish(s);
+	cr_expect_eq(p->measure->bid->steps, PO_PRICE_STEPS_START + PO_PRICE_PUBLISH);
+	po_pricer_free(s);
+	po_placer_free(p);
+	place_world_fini(&w);
+}
+
+Test(pricer, idle_without_prices_or_gpus)
+{
+	struct st_cluster *c = st_cluster_new(NULL);
+
+	for (size_t i = 0; po_policy_at(i); i++) {
+		struct po_options opt = {.policy = po_policy_at(i), .prices_apart = true};
+		struct po_placer *p = po_placer_new(c, &opt);
+		struct po_pricer *s = po_pricer_new(p);
+
+		cr_expect_leq(finish(s), 2, "%s", opt.policy->name);
+		po_pricer_free(s);
+		po_placer_free(p);
+	}
+	st_cluster_free(c);
+}
+
+/* Each allocation fails once: the prices stay, and the next time they are found. */
+Test(pricer, out_of_memory)
+{
+	struct place_world w;
+	unsigned fail;
+	bool hit = true;
+
+	place_world_init(&w, &cfg, 8, 0);
+	for (int i = 0; i < 10; i++)
+		place_random_node(&w);
+	for (fail = 1; hit; fail++) {
+		struct po_placer *replay = placer_of(w.c, false, false);
+		struct po_placer *p = placer_of(w.c, true, false);
+		struct po_pricer *s = po_pricer_new(p);
+
+		learn_some(&w, replay, p);
+		oom_fail_at(fail);
+		/* To the end of the start only: the steps themselves allocate nothing. */
+		while (po_pricer_look(s) == PO_PRICER_MORE)
+			;
+		hit = oom_disarm();
+		finish(s);
+		if (fail % 20 == 1 || !hit)
+			check_alike(&w, replay, p);
+		po_pricer_free(s);
+		po_placer_free(replay);
+		po_placer_free(p);
+	}
+	cr_expect_gt(fail, 20);
+	place_world_fini(&w);
+}

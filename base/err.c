@@ -70,6 +70,22 @@ int err_prefix(struct err *err, int code, const char *fmt, ...)
 	return code;
 }
 
+int err_exit_status(int code)
+{
+	switch (code) {
+	case ERR_OK:
+		return 0;
+	case ERR_INVALID:
+	case ERR_NOT_FOUND:
+	case ERR_EXISTS:
+	case ERR_RANGE:
+	case ERR_TOO_LARGE:
+		return 2;
+	default:
+		return 1;
+	}
+}
+
 const char *err_name(int code)
 {
 	static const char *const names[] = {

@@ -37,6 +37,10 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 int err_prefix(struct err *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* What a program ends with: 0; 2 where what it was given is wrong (options, configuration, input), 1 for all
+ * else. */
+int err_exit_status(int code);
+
 /* The code's name as a person reads it ("invalid", "no room", ...); "unknown" for others. */
 const char *err_name(int code);
 

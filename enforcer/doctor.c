@@ -346,6 +346,7 @@ static int prepare(const struct command *c, struct parts *p, struct err *err)
 
 static int run(const struct command *c, struct buf *out, struct err *err)
 {
+	char mount[EN_CGROUP_CAP];
 	struct parts p = {0};
 	struct en_doctor_env env = {.root = c->root,
 				    .control = c->control,
@@ -358,8 +359,10 @@ static int run(const struct command *c, struct buf *out, struct err *err)
 	int r = prepare(c, &p, err);
 
 	if (r == 0) {
-		size_t n = en_doctor_scan(c->root, p.containers, CONTAINERS_MAX);
+		size_t n;
 
+		env.cgroup_mount = en_doctor_cgroup_mount(c->root, mount);
+		n = en_doctor_scan(c->root, mount, p.containers, CONTAINERS_MAX);
 		env.probe = p.probe;
 		env.mps = p.mps;
 		env.limits = en_limits_ops(p.limits);
@@ -398,10 +401,10 @@ int en_doctor_main(int argc, char *const *argv, int out_fd)
 	r = run(&c, &out, &err);
 	if (r < 0) {
 		buf_printf(&out, "doctor: %s\n", err.msg);
-		r = 2;
+		r = 1;
 	}
 	if (file_write_all(out_fd, out.data, out.len) != 0)
-		r = 2;
+		r = 1;
 	buf_fini(&out);
 	return r;
 }

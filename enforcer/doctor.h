@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "enforcer/hook.h"
+#include "enforcer/hook_cgroup.h"
 #include "enforcer/mps.h"
 #include "enforcer/probe.h"
 
@@ -81,7 +82,10 @@ const char *en_doctor_check_name(size_t i);
 
 /* Containers with a share, from the processes that are there: one for each cgroup. Returns how many there
  * are; at most cap are stored. */
-size_t en_doctor_scan(const char *root, struct en_doctor_container *ret, size_t cap);
+size_t en_doctor_scan(const char *root, const char *mount, struct en_doctor_container *ret,
+		      size_t cap);
+/* Where cgroup v2 is mounted there, not always at /sys/fs/cgroup; returns buf. */
+const char *en_doctor_cgroup_mount(const char *root, char buf[EN_CGROUP_CAP]);
 
 /* A line for each finding, with cause and remedy for what is not well; verbose: the others too. */
 void en_doctor_print(const struct en_doctor_report *r, bool verbose, struct buf *out);

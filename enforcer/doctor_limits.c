@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/quantity.h"
 #include "enforcer/doctor_internal.h"
+#include "enforcer/hook_cgroup.h"
 #include "enforcer/limits.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -54,7 +55,8 @@ static void take_gpus(const char *list, struct en_doctor_container *c)
 }
 
 /* Does the process belong to a container with a share? */
-static bool read_container(const char *root, int64_t pid, struct en_doctor_container *ret)
+static bool read_container(const char *root, const char *mount, int64_t pid,
+			   struct en_doctor_container *ret)
 {
 	size_t len = 0, cgroup_len = 0;
 	char *env = read_proc(root, pid, "environ", &len);
@@ -70,7 +72,7 @@ static bool read_container(const char *root, int64_t pid, struct en_doctor_conta
 		     0;
 	if (ok) {
 		snprintf(ret->name, sizeof(ret->name), "pid %lld", (long long)pid);
-		snprintf(ret->cgroup, sizeof(ret->cgroup), "%s" CGROUP_ROOT "%.*s", root,
+		snprintf(ret->cgroup, sizeof(ret->cgroup), "%s%s%.*s", root, mount,
 			 (int)strcspn(line + 3, "\n"), line + 3);
 		ret->pid = (uint32_t)pid;
 		ret->has_pipe = env_value(env, len, "CUDA_MPS_PIPE_DIRECTORY") != NULL;
@@ -82,7 +84,16 @@ static bool read_container(const char *root, int64_t pid, struct en_doctor_conta
 	return ok;
 }
 
-size_t en_doctor_scan(const char *root, struct en_doctor_container *ret, size_t cap)
+const char *en_doctor_cgroup_mount(const char *root, char buf[EN_CGROUP_CAP])
+{
+	/* What is mounted below another root is told by its processes alone. */
+	if (root[0] != '\0' || en_cgroup_mount("/proc", buf, NULL) != 0)
+		snprintf(buf, EN_CGROUP_CAP, "%s", CGROUP_ROOT);
+	return buf;
+}
+
+size_t en_doctor_scan(const char *root, const char *mount, struct en_doctor_container *ret,
+		      size_t cap)
 {
 	char path[DOCTOR_PATH_CAP];
 	const struct dirent *e;
@@ -97,7 +108,7 @@ size_t en_doctor_scan(const char *root, struct en_doctor_container *ret, size_t 
 		bool known = false;
 
 		if (integer_parse(e->d_name, 1, INT32_MAX, &pid, NULL) != 0 ||
-		    !read_container(root, pid, &c))
+		    !read_container(root, mount, pid, &c))
 			continue;
 		for (size_t i = 0; i < count && i < cap; i++)
 			known = known || strcmp(ret[i].cgroup, c.cgroup) == 0;

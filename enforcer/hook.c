@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,12 +41,13 @@ static int read_arguments(int argc, char *const *argv, struct arguments *ret, st
 			rc = en_limit_request_add(&ret->request, argv[i] + sizeof(gpu_option) - 1,
 						  err);
 		else
-			return err_set(err, ERR_INVALID, "\"%.100s\": no such option", argv[i]);
+			return err_set(err, ERR_INVALID, "\"%.100s\": no such option; see --help",
+				       argv[i]);
 		if (rc != 0)
 			return rc;
 	}
 	if (ret->request.gpu_count == 0)
-		return err_set(err, ERR_INVALID, "no --gpu=UUID:SOFT:HARD");
+		return err_set(err, ERR_INVALID, "no --gpu=UUID:SOFT:HARD; see --help");
 	return 0;
 }
 
@@ -175,38 +177,60 @@ static int set_here(const struct en_limits_ops *ops, const char *proc,
 	return rc == 0 ? en_limits_set_all(ops, cgroup, r, true, err) : rc;
 }
 
-static int run(int argc, char *const *argv, int in_fd, const char *proc,
-	       const struct en_limits_ops *limits, struct err *err)
+static int run(struct arguments *a, int in_fd, const char *proc, const struct en_limits_ops *limits,
+	       struct err *err)
 {
-	struct arguments a = {.socket = NULL};
 	struct en_oci_state state = {.pid = 0};
 	int rc;
 
-	rc = read_arguments(argc, argv, &a, err);
-	if (rc == 0)
-		rc = read_state(in_fd, &state, err);
+	rc = read_state(in_fd, &state, err);
 	if (rc != 0)
 		return rc;
-	memcpy(a.request.id, state.id, sizeof(a.request.id));
-	a.request.pid = state.pid;
-	rc = en_cgroup_of(proc, state.pid, state.id, a.request.cgroup, err);
+	memcpy(a->request.id, state.id, sizeof(a->request.id));
+	a->request.pid = state.pid;
+	rc = en_cgroup_of(proc, state.pid, state.id, a->request.cgroup, err);
 	if (rc != 0)
 		return rc;
-	return a.socket != NULL ? ask_agent(a.socket, &a.request, err)
-				: set_here(limits, proc, &a.request, err);
+	return a->socket != NULL ? ask_agent(a->socket, &a->request, err)
+				 : set_here(limits, proc, &a->request, err);
+}
+
+static const char usage[] =
+	"usage: tessera-hook [--socket=PATH] --gpu=UUID:SOFT:HARD...\n\n"
+	"OCI createRuntime hook: sets a container's GPU memory limits on its own cgroup before its\n"
+	"process starts. A container runtime calls it, with the container's state on standard input;\n"
+	"whatever goes wrong, the container does not start.\n\n"
+	"  --socket=PATH          the node agent, which sets the limits\n"
+	"  --gpu=UUID:SOFT:HARD   a GPU, and MiB that are guaranteed and at most had there\n\n"
+	"exit status: 0; 2 wrong options; 1 all that fails otherwise\n";
+
+/* A person asks, at a terminal or with nothing to read: a runtime writes the state into a pipe. To that a
+ * hook may never say that all is well. */
+static bool asked_for_help(int argc, char *const *argv, int in_fd)
+{
+	bool named = argc > 1 && strcmp(argv[1], "hook") == 0;
+	struct stat st;
+
+	return argc == 2 + named && strcmp(argv[1 + named], "--help") == 0 &&
+	       fstat(in_fd, &st) == 0 && S_ISCHR(st.st_mode);
 }
 
 int en_hook_main(int argc, char *const *argv, int in_fd, int err_fd, const char *proc,
 		 const struct en_limits_ops *limits)
 {
 	char line[ERR_MSG_CAP + 32];
+	struct arguments a = {.socket = NULL};
 	struct err err = ERR_INIT;
-	int n;
+	int n, status = 2;
 
-	if (run(argc, argv, in_fd, proc, limits, &err) == 0)
+	if (asked_for_help(argc, argv, in_fd))
+		return file_write_all(err_fd, usage, sizeof(usage) - 1) != 0;
+	if (read_arguments(argc, argv, &a, &err) == 0)
+		status = run(&a, in_fd, proc, limits, &err) == 0 ? 0 : 1;
+	if (status == 0)
 		return 0;
 	n = snprintf(line, sizeof(line), "tessera-hook: %s\n", err.msg);
 	if (n > 0)
 		(void)file_write_all(err_fd, line, (size_t)n);
-	return 1;
+	return status;
 }

@@ -29,7 +29,8 @@ struct en_limits_ops {
 
 /* `tessera-enforcer hook [--socket=PATH] [--gpu=UUID:SOFT:HARD]...` with the OCI state on in_fd. MiB.
  * limits is used where no socket is given; it may be NULL then only to fail. Returns the exit status:
- * 0, or 1 with one line on err_fd. proc: "/proc". */
+ * 0; 2 (wrong options) or 1 with one line on err_fd. proc: "/proc". --help alone, with no pipe on in_fd, writes
+ * the usage there and is 0; a runtime never hears 0 for it. */
 int en_hook_main(int argc, char *const *argv, int in_fd, int err_fd, const char *proc,
 		 const struct en_limits_ops *limits);
 

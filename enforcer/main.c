@@ -8,6 +8,7 @@
 #include "enforcer/hook.h"
 #include "enforcer/limits.h"
 #include "enforcer/run.h"
+#include "enforcer/run_options.h"
 #include "enforcer/uninstall.h"
 
 struct command {
@@ -49,7 +50,7 @@ static int usage(FILE *to, int status)
 	for (size_t i = 0; i < COMMANDS; i++)
 		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to,
-		"\n  --help, --version; `tessera-enforcer run --help` lists the agent's options\n");
+		"\n  --help, --version; `tessera-enforcer run --help` lists the agent's options\n\n" EN_EXIT_STATUS_TEXT);
 	return status;
 }
 

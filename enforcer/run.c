@@ -263,5 +263,5 @@ int en_run_main(int argc, char *const *argv)
 	end(&a);
 	log_free(a.log);
 	pthread_mutex_destroy(&a.lock);
-	return rc == 0 ? 0 : 1;
+	return err_exit_status(rc);
 }

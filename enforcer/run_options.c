@@ -187,6 +187,7 @@ void en_run_options_help(struct buf *b)
 		 "Keeps what was promised on this node: publishes its GPUs, runs MPS, gives\n"
 		 "containers their share before they start and refuses those it cannot keep.\n\n");
 	option_help(&table, b);
+	buf_puts(b, "\n" EN_EXIT_STATUS_TEXT);
 }
 
 void en_run_options_markdown(struct buf *b)

@@ -9,6 +9,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* Of all subcommands; doctor has one meaning more of 1. */
+#define EN_EXIT_STATUS_TEXT                                                                        \
+	"exit status: 0; 2 wrong options, configuration or input; 1 all that fails otherwise\n"
+
 struct en_run_options {
 	/* Strings belong to argv, the environment or the table. "" = not given. */
 	const char *node, *nri_socket, *nri_name, *nri_index, *hook_socket, *hook_path;

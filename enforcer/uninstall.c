@@ -91,7 +91,10 @@ static int release_containers(struct work *w, struct err *err)
 		.smi = w->o.smi};
 	struct en_doctor_container *list = calloc(CONTAINERS_MAX, sizeof(*list));
 	struct en_limits *limits = NULL;
-	size_t count = list != NULL ? en_doctor_scan("", list, CONTAINERS_MAX) : 0;
+	char mount[EN_CGROUP_CAP];
+	const char *given = w->o.cgroup_mount[0] != '\0' ? w->o.cgroup_mount
+							 : en_doctor_cgroup_mount("", mount);
+	size_t count = list != NULL ? en_doctor_scan("", given, list, CONTAINERS_MAX) : 0;
 	int r = list != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 
 	if (r == 0 && count > 0 && !w->force)
@@ -277,7 +280,7 @@ int en_uninstall_main(int argc, char *const *argv)
 		"usage: tessera-enforcer uninstall [--force] [option of run...]\n"
 		"Takes from the node what the agent brought: memory limits, the MPS daemon, the\n"
 		"inventory and condition of the Node, the hook, and all folders. Refuses while an\n"
-		"agent runs, and, without --force, while containers have a share.\n";
+		"agent runs, and, without --force, while containers have a share.\n\n" EN_EXIT_STATUS_TEXT;
 	struct work w = {.failed = false};
 	struct err err = ERR_INIT;
 	int fd = -1, r;

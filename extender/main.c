@@ -168,6 +168,7 @@ struct program {
 	struct log *log;
 	struct ex_tls *tls;
 	sigset_t signals;
+	bool reading; /* options and files; afterwards it is the world that fails */
 };
 
 static void on_difference(void *ctx, const char *name, bool live)
@@ -269,6 +270,7 @@ static int run(struct program *p, struct err *err)
 	}
 	if (rc == 0 && embedded)
 		rc = load(s, &p->o, err);
+	p->reading = rc < 0;
 	if (rc == 0 && check && (rc = listen_check(p->o.listen, err)) < 0)
 		err_prefix(err, rc, "--listen");
 	if (rc == 0 && !embedded && !check)
@@ -286,7 +288,7 @@ static int run(struct program *p, struct err *err)
 
 int main(int argc, char **argv)
 {
-	struct program p = {.argc = argc, .argv = argv};
+	struct program p = {.argc = argc, .argv = argv, .reading = true};
 	struct err err = ERR_INIT;
 	int rc;
 
@@ -307,5 +309,6 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		return EXIT_SUCCESS;
 	fprintf(stderr, "tessera-extender: %s\n", err.msg);
-	return EXIT_USAGE;
+	/* A file that cannot be read is wrong input, a port that is taken is not. */
+	return p.reading && rc == ERR_IO ? EXIT_USAGE : err_exit_status(rc);
 }

@@ -13,7 +13,8 @@ static void help(FILE *out)
 	for (const struct rp_command *c; (c = rp_command_at(i)) != NULL; i++)
 		fprintf(out, "  %-10s%s\n", c->name, c->summary);
 	fprintf(out,
-		"\ntessera-replay COMMAND --help lists the options of a command; --version prints the version.\n");
+		"\ntessera-replay COMMAND --help lists the options of a command; --version prints the version.\n"
+		"\nexit status: 0; 2 wrong options or files; 1 all that fails otherwise\n");
 }
 
 int main(int argc, char **argv)

@@ -318,6 +318,7 @@ struct fake_cluster *fake_cluster_start(uint64_t seed)
 	pthread_cond_init(&c->changed, NULL);
 	pthread_key_create(&c->text, free);
 	c->last = &c->first;
+	c->rv = 1; /* an empty list has a version, too, and the first change another one */
 	c->nodes = cJSON_CreateArray();
 	c->pods = cJSON_CreateArray();
 	c->leases = cJSON_CreateArray();

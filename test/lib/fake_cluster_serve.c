@@ -132,7 +132,7 @@ static void serve_list(struct fake_cluster *c, bool pods, struct fake_reply *ret
 	const cJSON *obj, *all = pods ? c->pods : c->nodes;
 	char rv[32];
 
-	snprintf(rv, sizeof(rv), "%llu", (unsigned long long)(c->rv > 0 ? c->rv : 1));
+	snprintf(rv, sizeof(rv), "%llu", (unsigned long long)c->rv);
 	cJSON_AddStringToObject(meta, "resourceVersion", rv);
 	cJSON_ArrayForEach(obj, all)
 	{

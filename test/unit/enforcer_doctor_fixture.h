@@ -158,7 +158,7 @@ static void stop(void)
 static void examine(void)
 {
 	cr_assert_eq(en_prober_run(prober, probe, NULL), 0);
-	env.container_count = en_doctor_scan(hw.dir, boxes, 8);
+	env.container_count = en_doctor_scan(hw.dir, "/sys/fs/cgroup", boxes, 8);
 	en_doctor_run(&env, report);
 }
 

@@ -56,7 +56,7 @@ Test(enforcer_doctor_output, scan)
 	hardware_environ(&hw, "proc/2/environ", "NVIDIA_GPU_MEMORY_LIMIT=-5\n");
 	hardware_file(&hw, "proc/3/cgroup", "7:memory:/v1\n");
 	hardware_environ(&hw, "proc/3/environ", "NVIDIA_GPU_MEMORY_LIMIT=5\n");
-	n = en_doctor_scan(hw.dir, boxes, 8);
+	n = en_doctor_scan(hw.dir, "/sys/fs/cgroup", boxes, 8);
 	cr_assert_eq(n, 1);
 	cr_assert_str_eq(boxes[0].cgroup, box_cgroup);
 	cr_assert_eq(boxes[0].soft_mib, 4096);
@@ -64,7 +64,10 @@ Test(enforcer_doctor_output, scan)
 	cr_assert_eq(boxes[0].gpu_count, 1);
 	cr_assert_str_eq(boxes[0].gpus[0], "GPU-0");
 	cr_assert(boxes[0].by_cgroup && boxes[0].has_pipe);
-	cr_assert_eq(en_doctor_scan("/nowhere", boxes, 8), 0);
+	/* Not everywhere is version 2 mounted at the usual place. */
+	cr_assert_eq(en_doctor_scan(hw.dir, "/elsewhere", boxes, 8), 1);
+	cr_assert_str_eq(boxes[0].cgroup + strlen(hw.dir), "/elsewhere/kubepods/pod1/c1");
+	cr_assert_eq(en_doctor_scan("/nowhere", "/sys/fs/cgroup", boxes, 8), 0);
 }
 
 /* ---- output ---- */

@@ -33,27 +33,35 @@ Test(enforcer_hook, fails_closed)
 {
 	static const struct {
 		const char *args[ARGS_MAX], *cgroup, *state, *why;
+		int status;
 	} rows[] = {
-		{{"hook", "--gpu=G:1:1"}, "0::/" ID, "", "OCI state: no JSON object (byte 0)"},
-		{{"hook", "--gpu=G:1:1"}, "0::/" ID, "{\"id\":\"x\",\"pid\":0}", "OCI state: pid"},
-		{{"hook", "--gpu=G:1:1"}, "0::/other", NULL, "not in one of container"},
-		{{"hook", "--gpu=G:1:1"}, "1:cpu:/" ID, NULL, "no cgroup of version 2"},
-		{{"hook"}, "0::/" ID, NULL, "no --gpu=UUID:SOFT:HARD"},
-		{{"hook", "hook"}, "0::/" ID, NULL, "no --gpu=UUID:SOFT:HARD"},
-		{{"hook", "--gpu=G:1"}, "0::/" ID, NULL, "is not UUID:SOFT:HARD"},
-		{{"hook", "--gpu=G:2:1"}, "0::/" ID, NULL, "\"1\""},
-		{{"hook", "--gpu=:2:1"}, "0::/" ID, NULL, "is no GPU"},
-		{{"hook", "--gpus=G:1:1"}, "0::/" ID, NULL, "no such option"},
+		{{"hook", "--gpu=G:1:1"}, "0::/" ID, "", "OCI state: no JSON object (byte 0)", 1},
+		{{"hook", "--gpu=G:1:1"},
+		 "0::/" ID,
+		 "{\"id\":\"x\",\"pid\":0}",
+		 "OCI state: pid",
+		 1},
+		{{"hook", "--gpu=G:1:1"}, "0::/other", NULL, "not in one of container", 1},
+		{{"hook", "--gpu=G:1:1"}, "1:cpu:/" ID, NULL, "no cgroup of version 2", 1},
+		{{"hook"}, "0::/" ID, NULL, "no --gpu=UUID:SOFT:HARD", 2},
+		{{"hook", "hook"}, "0::/" ID, NULL, "no --gpu=UUID:SOFT:HARD", 2},
+		{{"hook", "--gpu=G:1"}, "0::/" ID, NULL, "is not UUID:SOFT:HARD", 2},
+		{{"hook", "--gpu=G:2:1"}, "0::/" ID, NULL, "\"1\"", 2},
+		{{"hook", "--gpu=:2:1"}, "0::/" ID, NULL, "is no GPU", 2},
+		{{"hook", "--gpus=G:1:1"}, "0::/" ID, NULL, "no such option", 2},
+		{{"hook", "--help"}, "0::/" ID, NULL, "\"--help\": no such option; see --help", 2},
 		{{"hook", "--gpu=G:1:1", "--socket=/nowhere/s"},
 		 "0::/" ID,
 		 NULL,
-		 "the agent does not answer at /nowhere/s: No such file or directory"},
+		 "the agent does not answer at /nowhere/s: No such file or directory",
+		 1},
 		{{"hook", "--gpu=G:1:1",
 		  "--socket=/a-name-that-is-longer-than-a-socket-may-have/"
 		  "a-name-that-is-longer-than-a-socket-may-have/x/y/z/x/y/z/x/y/z"},
 		 "0::/" ID,
 		 NULL,
-		 "the name is too long"},
+		 "the name is too long",
+		 1},
 	};
 	char state[256], text[600];
 	struct recorder r;
@@ -66,7 +74,7 @@ Test(enforcer_hook, fails_closed)
 		put_cgroup(&p, rows[i].cgroup);
 		cr_expect_eq(hook_run(&p, rows[i].args,
 				      rows[i].state != NULL ? rows[i].state : state, &r.ops, text),
-			     1);
+			     rows[i].status, "row %zu", i);
 		cr_expect(strstr(text, rows[i].why) != NULL, "row %zu: %s", i, text);
 		cr_expect_eq(text[strlen(text) - 1], '\n');
 	}
@@ -76,6 +84,26 @@ Test(enforcer_hook, fails_closed)
 	expect_record(&r, "");
 	recorder_fini(&r);
 	proc_fini(&p);
+}
+
+/* Who asks by hand is told what it is for. */
+Test(enforcer_hook, help_for_people)
+{
+	char *args[] = {strdup("tessera-hook"), strdup("--help"), NULL};
+	char text[2048] = "";
+	int in = open("/dev/null", O_RDONLY), out[2];
+
+	cr_assert_geq(in, 0);
+	cr_assert_eq(pipe(out), 0);
+	cr_expect_eq(en_hook_main(2, args, in, out[1], "/proc", NULL), 0);
+	close(out[1]);
+	cr_assert_gt(read(out[0], text, sizeof(text) - 1), 0);
+	cr_expect(strstr(text, "usage: tessera-hook [--socket=PATH] --gpu=UUID:SOFT:HARD") != NULL);
+	cr_expect(strstr(text, "exit status: ") != NULL);
+	close(out[0]);
+	close(in);
+	free(args[0]);
+	free(args[1]);
 }
 
 /* ---- hook and agent ---- */

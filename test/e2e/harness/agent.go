@@ -117,9 +117,6 @@ func (c *ControlPlane) AgentToken(node string) (string, error) {
 			return "", err
 		}
 		for _, m := range list {
-			if m.Kind == "DaemonSet" {
-				continue // the test runs the agent
-			}
 			if err := c.Admin.Create(m, false); err != nil && Code(err) != 409 {
 				return "", err
 			}
@@ -175,6 +172,19 @@ func (a *Agent) Restart() error {
 		"TESSERA_FAKE_MPS=" + a.rt.file("mps-script"), "MALLOC_PERTURB_=165"}, a.arg...)
 	a.Process = p
 	return err
+}
+
+// Uninstall takes from the node what it brought: with its own options, and these. What it prints.
+func (a *Agent) Uninstall(args ...string) (string, error) {
+	argv := append([]string{a.arg[0], "uninstall"}, a.arg[2:]...)
+	return a.rt.Command([]string{"TESSERA_FAKE_NVML=" + a.hw.Script,
+		"TESSERA_FAKE_MPS=" + a.rt.file("mps-script")}, append(argv, args...)...)
+}
+
+// Places are files and folders of its node, as the test sees them.
+func (a *Agent) Places() []string {
+	return []string{a.rt.Path("/run/tessera"), a.rt.Path("/run/nvidia-mps"), a.rt.Path("/run/tessera-bin"),
+		a.rt.file("mps-log"), a.rt.file("state")}
 }
 
 // Log is what it wrote since it was started.

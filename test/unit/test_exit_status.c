@@ -1,0 +1,138 @@
+/* The programs as they are called: 0, 2 for what is wrong with the call, 1 for all that fails otherwise. */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "test/lib/hardware.h"
+
+static struct hardware h;
+
+static void init(void)
+{
+	hardware_init(&h);
+	unsetenv("NODE_NAME");
+}
+
+static void fini(void)
+{
+	hardware_fini(&h);
+}
+
+TestSuite(exit_status, .init = init, .fini = fini);
+
+/* Its status; what it printed goes to *out. */
+static int call(const char *line, struct buf *out)
+{
+	char command[1024], part[4096];
+	size_t n;
+	FILE *f;
+	int status;
+
+	snprintf(command, sizeof(command), "%s/%s </dev/null 2>&1", h.build, line);
+	/* NOLINTNEXTLINE(cert-env33-c): our own programs */
+	f = popen(command, "r");
+	cr_assert_not_null(f);
+	while ((n = fread(part, 1, sizeof(part), f)) > 0)
+		buf_put(out, part, n);
+	status = pclose(f);
+	cr_assert(WIFEXITED(status), "%s", line);
+	return WEXITSTATUS(status);
+}
+
+Test(exit_status, what_is_wrong_with_the_call_is_2)
+{
+	static const char *const lines[] = {
+		"tessera-extender",
+		"tessera-extender --nope",
+		"tessera-extender --cluster=/nowhere.json",
+		"tessera-extender --config=/nowhere.yaml",
+		"tessera-extender --cluster=deploy/demo/cluster.json --privileged=perhaps",
+		"tessera-enforcer",
+		"tessera-enforcer nope",
+		"tessera-enforcer run",
+		"tessera-enforcer run --node=n --nope",
+		"tessera-enforcer doctor --nope",
+		"tessera-enforcer uninstall --node=n --nope",
+		"tessera-enforcer hook --nope",
+		"tessera-hook --gpu=nonsense",
+		"tessera-replay",
+		"tessera-replay nope",
+		"tessera-replay run --nope",
+		"tessera-replay run --nodes /nowhere.csv --pods /nowhere.csv",
+	};
+
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		struct buf out = BUF_INIT;
+
+		cr_expect_eq(call(lines[i], &out), 2, "%s: %s", lines[i], buf_str(&out));
+		cr_expect_gt(out.len, 0, "%s", lines[i]);
+		buf_fini(&out);
+	}
+}
+
+/* A file of allocations that is wrong is input, too. */
+Test(exit_status, files_of_the_agent)
+{
+	struct buf out = BUF_INIT;
+	char line[900];
+
+	hardware_file(&h, "static.json", "{\"allocations\": 1}");
+	snprintf(line, sizeof(line),
+		 "tessera-enforcer run --node=n --mps=no --hook-path= --run-dir=%s/run --static=%s",
+		 h.dir, hardware_path(&h, "static.json"));
+	cr_expect_eq(call(line, &out), 2, "%s", buf_str(&out));
+	cr_expect(strstr(buf_str(&out), "allocations: missing, or not a list") != NULL);
+	buf_fini(&out);
+}
+
+Test(exit_status, what_fails_otherwise_is_1)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct buf out = BUF_INIT;
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char line[300];
+
+	/* A port that is taken. */
+	cr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
+		  listen(fd, 1) == 0 && getsockname(fd, (struct sockaddr *)&a, &len) == 0);
+	snprintf(line, sizeof(line),
+		 "tessera-extender --cluster=deploy/demo/cluster.json --listen=127.0.0.1:%u",
+		 ntohs(a.sin_port));
+	cr_expect_eq(call(line, &out), 1, "%s", buf_str(&out));
+	close(fd);
+	buf_reset(&out);
+	/* A hook that cannot do its work. */
+	cr_expect_eq(call("tessera-hook --gpu=GPU-1:1:1", &out), 1, "%s", buf_str(&out));
+	buf_fini(&out);
+}
+
+Test(exit_status, help_says_so)
+{
+	static const char *const lines[] = {
+		"tessera-extender --help",
+		"tessera-enforcer --help",
+		"tessera-enforcer run --help",
+		"tessera-enforcer uninstall --node=n --help",
+		"tessera-enforcer doctor --help",
+		"tessera-enforcer hook --help",
+		"tessera-hook --help",
+		"tessera-replay --help",
+	};
+
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		struct buf out = BUF_INIT;
+
+		cr_expect_eq(call(lines[i], &out), 0, "%s: %s", lines[i], buf_str(&out));
+		cr_expect(strcasestr(buf_str(&out), "exit status") != NULL, "%s: %s", lines[i],
+			  buf_str(&out));
+		buf_fini(&out);
+	}
+}

@@ -134,9 +134,9 @@ static int print(const struct args *a, const struct rp_result *results,
 		       t->node_count, t->gpu_milli / RP_GPU_UNITS, t->pod_count,
 		       a->b.time != NULL ? sims[0].arrivals : results[0].arrivals);
 	if (a->b.time != NULL)
-		rp_report_time_table(stdout, sims, count, a->in.quiet);
+		rp_report_time_table(stdout, sims, count, a->in.quiet, rp_terminal_width());
 	else
-		rp_report_table(stdout, results, count, a->in.quiet);
+		rp_report_table(stdout, results, count, a->in.quiet, rp_terminal_width());
 	return 0;
 }
 

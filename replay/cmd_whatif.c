@@ -145,8 +145,8 @@ static void print_table(const struct work *w, size_t switched)
 		       rp_text_centi(after[i], b2), change);
 	}
 	if (!w->a->in.quiet)
-		printf("\n%zu pods ask for another kind of GPU. Means of %zu seeds; both sides get the "
-		       "same pods in the\nsame order. Pods bound to nodes that are removed do not "
+		printf("\n%zu pods ask for another kind of GPU. Means of %zu seeds; both sides get\n"
+		       "the same pods in the same order. Pods bound to nodes that are removed do not\n"
 		       "arrive anew.\n",
 		       switched, w->a->seed_count);
 }

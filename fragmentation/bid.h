@@ -121,6 +121,9 @@ void fr_bid_step_end(struct fr_bid *b);
 void fr_bid_publish(struct fr_bid *b);
 /* Where the search is; of equal workloads. */
 void fr_bid_copy(struct fr_bid *to, const struct fr_bid *from);
+/* The same for another workload, before any group is made: each class keeps its price, new ones have the
+ * one they start with. False: the search at the start is not over in `from`; `to` is as it was. */
+bool fr_bid_carry(struct fr_bid *to, const struct fr_bid *from);
 
 /* The value of CPU at one price of the grid. */
 static inline int64_t fr_bid_cpu_value(const struct fr_bid_prices *p, int j, int64_t cpu_milli)

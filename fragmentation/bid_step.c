@@ -201,18 +201,19 @@ static int64_t class_milli_sum(const struct fr_bid *b, uint32_t d)
 	return fr_bid_class_gpu(b, &b->w->classes[d]) * b->w->weights[d];
 }
 
-static void rescale(struct fr_bid *b)
+/* To the sum that y always has. */
+static void rescale(const struct fr_bid *b, int64_t *y, int64_t *y_cpu)
 {
-	__int128 sum = b->y_cpu, factor;
+	__int128 sum = *y_cpu, factor;
 
 	for (uint32_t d = 0; d < b->w->count; d++)
-		sum += b->y[d];
+		sum += y[d];
 	if (sum <= 0)
 		return;
 	factor = ((__int128)b->gpu_mean << 40) / sum;
 	for (uint32_t d = 0; d < b->w->count; d++)
-		b->y[d] = (int64_t)(b->y[d] * factor >> 40);
-	b->y_cpu = (int64_t)(b->y_cpu * factor >> 40);
+		y[d] = (int64_t)(y[d] * factor >> 40);
+	*y_cpu = (int64_t)(*y_cpu * factor >> 40);
 }
 
 static void average(struct fr_bid *b, int64_t milli)
@@ -241,7 +242,7 @@ static void update(struct fr_bid *b, __int128 h)
 
 		b->y_cpu = clip(descend(b->y_cpu, excess(hosted, h), eta), ref);
 	}
-	rescale(b);
+	rescale(b, b->y, &b->y_cpu);
 	average(b, b->steps < START_STEPS ? MEAN_START_MILLI : MEAN_MILLI);
 }
 
@@ -289,4 +290,52 @@ void fr_bid_copy(struct fr_bid *to, const struct fr_bid *from)
 	to->y_cpu = from->y_cpu;
 	to->y_cpu_mean = from->y_cpu_mean;
 	to->steps = from->steps;
+}
+
+static const struct fr_class *class_find(const struct fr_workload *w, const struct fr_class *c)
+{
+	for (size_t d = 0; d < w->count; d++)
+		if (w->classes[d].cpu_milli == c->cpu_milli &&
+		    memcmp(&w->classes[d], c, sizeof(*c)) == 0)
+			return &w->classes[d];
+	return NULL;
+}
+
+/* y times (share now / share before) of counts n of all; no more than all of y may be. */
+static int64_t carry(const struct fr_bid *to, const struct fr_bid *from, int64_t y, int64_t n,
+		     int64_t old_n)
+{
+	/* y has 54 bits, counts 21, CPU milli of counts 41: products have 116 at most. */
+	__int128 r = (__int128)y * n * from->arrivals / ((__int128)old_n * to->arrivals);
+
+	return r < to->gpu_mean ? (int64_t)r : to->gpu_mean;
+}
+
+bool fr_bid_carry(struct fr_bid *to, const struct fr_bid *from)
+{
+	int64_t n, old;
+
+	if (from->steps < START_STEPS)
+		return false;
+	for (size_t d = 0; d < to->w->count; d++) {
+		const struct fr_class *c = class_find(from->w, &to->w->classes[d]);
+
+		if (!c)
+			continue;
+		n = to->w->weights[d];
+		old = from->w->weights[c - from->w->classes];
+		to->y[d] = carry(to, from, from->y[c - from->w->classes], n, old);
+		to->y_mean[d] = carry(to, from, from->y_mean[c - from->w->classes], n, old);
+	}
+	n = to->cpu_only_sum;
+	old = from->cpu_only_sum;
+	if (n > 0 && old > 0) {
+		to->y_cpu = carry(to, from, from->y_cpu, n, old);
+		to->y_cpu_mean = carry(to, from, from->y_cpu_mean, n, old);
+	}
+	rescale(to, to->y, &to->y_cpu);
+	rescale(to, to->y_mean, &to->y_cpu_mean);
+	to->steps = START_STEPS;
+	fr_bid_prices_set(to, to->y_mean, to->y_cpu_mean, &to->score_prices);
+	return true;
 }

@@ -94,6 +94,9 @@ void fr_measure_price_steps(struct fr_measure *m, unsigned steps);
 void fr_measure_price_publish(struct fr_measure *m);
 /* The search goes on in `to` where it is in `from`, a measure for an equal workload. */
 void fr_measure_price_copy(struct fr_measure *to, const struct fr_measure *from);
+/* The same where the workloads differ and `to` has no node yet. False: the search in `from` has not got
+ * anywhere. */
+bool fr_measure_price_carry(struct fr_measure *to, const struct fr_measure *from);
 
 /* floor(K * T_k), T_k = 1000 ln((100-k)/k), for k in 1..99: the FGD thresholds. */
 int64_t fr_threshold(int64_t total, int k);

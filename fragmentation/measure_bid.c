@@ -231,3 +231,8 @@ void fr_measure_price_copy(struct fr_measure *to, const struct fr_measure *from)
 		return;
 	fr_bid_copy(to->bid, from->bid);
 }
+
+bool fr_measure_price_carry(struct fr_measure *to, const struct fr_measure *from)
+{
+	return to->kind == FR_BID && from->kind == FR_BID && fr_bid_carry(to->bid, from->bid);
+}

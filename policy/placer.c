@@ -66,6 +66,7 @@ int po_placer_rebuild(struct po_placer *p, struct err *err)
 
 		if (!m)
 			return err_set(err, ERR_NOMEM, "workload: out of memory");
+		p->carried = p->measure && fr_measure_price_carry(m, p->measure);
 		fr_measure_free(p->measure);
 		p->measure = m;
 		p->measure_pos = 0;
@@ -140,7 +141,8 @@ int po_placer_sync(struct po_placer *p)
 		return ERR_NOMEM;
 	if (!p->priced) {
 		p->priced = true;
-		fr_measure_price_steps(p->measure, PO_PRICE_STEPS_START);
+		fr_measure_price_steps(p->measure,
+				       p->carried ? PO_PRICE_STEPS_AGAIN : PO_PRICE_STEPS_START);
 		fr_measure_price_publish(p->measure);
 		p->generation++;
 	}

@@ -10,8 +10,10 @@
 /* Counts are halved beyond this, so that the estimate follows a changing mix. */
 #define PO_LEARN_WINDOW 20000
 
-/* Price steps: at the start; then one every few arrivals, and scores change after so many steps. */
+/* Price steps: at the start, and where a new workload goes on with the prices of the old one; then one
+ * every few arrivals, and scores change after so many steps. */
 #define PO_PRICE_STEPS_START 1500
+#define PO_PRICE_STEPS_AGAIN 100
 #define PO_PRICE_ARRIVALS 2
 #define PO_PRICE_PUBLISH 10
 /* With prices apart: nodes brought up to date in one go, and steps in one go. */
@@ -52,7 +54,8 @@ struct po_placer {
 	int64_t learned; /* since the last rebuild */
 	uint64_t arrivals;
 	uint32_t price_steps; /* since the last publication */
-	bool priced;          /* the search at the start was run for this workload */
+	bool priced;          /* the search at the start was run for this workload ... */
+	bool carried;         /* ... or it goes on with the prices of the one before */
 	bool outdated;        /* prices apart: the pricer is to make the workload anew */
 	struct po_shape *shapes;
 	uint64_t tick;

@@ -47,6 +47,7 @@ static void retire(struct po_pricer *s, struct fr_measure *m)
 static int begin(struct po_pricer *s)
 {
 	struct po_placer *p = s->placer;
+	struct fr_measure *before = s->own ? s->own : p->measure;
 	struct fr_workload *w;
 
 	retire(s, s->own);
@@ -62,7 +63,9 @@ static int begin(struct po_pricer *s)
 		return ERR_NOMEM;
 	if (s->fresh) {
 		p->outdated = false;
-		s->start_left = PO_PRICE_STEPS_START;
+		s->start_left = before && fr_measure_price_carry(s->own, before)
+					? PO_PRICE_STEPS_AGAIN
+					: PO_PRICE_STEPS_START;
 		s->steps = 0;
 	} else {
 		fr_measure_price_copy(s->own, p->measure);

@@ -37,7 +37,6 @@ static int make_arrivals(const struct rp_batch *b, uint64_t seed, struct arrival
 			 struct err *err)
 {
 	struct rp_inputs in = *b->in;
-	struct rp_made how;
 	int rc;
 
 	if (b->time == NULL)
@@ -47,10 +46,7 @@ static int make_arrivals(const struct rp_batch *b, uint64_t seed, struct arrival
 	rc = rp_inputs_order(&in, b->t, seed, &a->order, err);
 	if (rc < 0)
 		return rc;
-	how = b->time->how;
-	how.seed = seed;
-	return b->time->made ? rp_timeline_made(b->t, &how, &a->timeline, err)
-			     : rp_timeline_trace(b->t, &a->timeline, err);
+	return rp_time_arrivals(b->time, b->t, seed, &a->timeline, err);
 }
 
 static int arrivals_take(struct work *w, size_t seed, struct err *err)

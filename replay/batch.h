@@ -9,14 +9,7 @@
 #include "replay/command.h"
 #include "replay/run.h"
 #include "replay/sim.h"
-
-/* How a replay over time is to be made. */
-struct rp_time_plan {
-	bool made;          /* arrivals from `how`, else the trace's own */
-	struct rp_made how; /* its seed is that of each run */
-	enum rp_queue queue;
-	int64_t max_wait_ms; /* 0 = no bound */
-};
+#include "replay/time_plan.h"
 
 struct rp_batch {
 	const struct rp_trace *t;

@@ -84,7 +84,7 @@ static int share(const struct wanted *w, struct st_item *it, struct err *err)
 	}
 	rc = quantity_parse(w->gpu_memory, QUANTITY_MI, &v, err);
 	if (rc == 0 && (v < 1 || v > 1 << 24))
-		rc = err_set(err, ERR_RANGE, "\"%s\" is out of range", w->gpu_memory);
+		rc = err_set(err, ERR_RANGE, "\"%s\" is not between 1Mi and 16Ti", w->gpu_memory);
 	it->request_mib = (int32_t)v;
 	return rc < 0 ? err_prefix(err, rc, "--for: gpu-memory") : 0;
 }

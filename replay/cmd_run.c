@@ -15,10 +15,10 @@
 struct args {
 	struct rp_inputs in;
 	const char *policies_text, *ties_text, *workload, *csv_path, *decisions_path;
-	const char *time_text, *queue_text, *html_path, *svg_path;
+	const char *html_path, *svg_path;
+	struct rp_time_args when;
 	int argc;
 	char **argv; /* the words of the command */
-	int64_t arrivals, load_nano, median_s, max_wait_s;
 	bool json;
 	struct rp_batch b;
 	struct rp_time_plan time;
@@ -49,40 +49,15 @@ static int parse_ties(const char *text, struct rp_batch *b, struct err *err)
 
 static int parse_time(struct args *a, struct err *err)
 {
-	static const char *const queues[] = {"backfill", "fifo", "none"};
-	struct rp_time_plan *p = &a->time;
-	bool given = a->queue_text != NULL || a->arrivals > 0 ||
-		     (a->load_nano > 0 && a->mig.workload == NULL) || a->median_s > 0 ||
-		     a->max_wait_s > 0;
+	struct rp_time_args given = a->when;
+	bool over_time;
+	int rc;
 
-	if (a->time_text == NULL)
-		return given ? err_set(err, ERR_INVALID,
-				       "--queue, --arrivals, --load, --stay and --max-wait want --time")
-			     : 0;
-	p->how = (struct rp_made)RP_MADE_DEFAULT;
-	p->made = strcmp(a->time_text, "trace") != 0;
-	p->how.own_stays = strcmp(a->time_text, "stays") == 0;
-	if (p->made && !p->how.own_stays && strcmp(a->time_text, "made") != 0)
-		return err_set(err, ERR_INVALID, "--time: \"%s\" is not trace, stays or made",
-			       a->time_text);
-	if (!p->made && (a->arrivals > 0 || a->load_nano > 0 || a->median_s > 0))
-		return err_set(err, ERR_INVALID,
-			       "--arrivals, --load and --stay have no meaning with --time trace");
-	if (a->in.order_path != NULL || a->in.inflate_nano != RP_INFLATE_DEFAULT)
-		return err_set(err, ERR_INVALID,
-			       "--order and --inflate have no meaning with --time");
-	p->how.count = (size_t)a->arrivals;
-	p->how.load_nano = a->load_nano > 0 ? a->load_nano : p->how.load_nano;
-	p->how.median_ms = a->median_s > 0 ? a->median_s * 1000 : p->how.median_ms;
-	p->max_wait_ms = a->max_wait_s * 1000;
-	a->b.time = p;
-	for (int i = 0; i < 3; i++)
-		if (a->queue_text == NULL || strcmp(a->queue_text, queues[i]) == 0) {
-			p->queue = (enum rp_queue)i;
-			return 0;
-		}
-	return err_set(err, ERR_INVALID, "--queue: \"%s\" is not backfill, fifo or none",
-		       a->queue_text);
+	if (a->mig.workload != NULL)
+		given.load_nano = 0; /* has a meaning of its own there */
+	rc = rp_time_parse(&given, &a->in, &a->time, &over_time, err);
+	a->b.time = rc == 0 && over_time ? &a->time : NULL;
+	return rc;
 }
 
 static int parse_lists(struct args *a, struct err *err)
@@ -134,9 +109,9 @@ static int print(const struct args *a, const struct rp_result *results,
 		       t->node_count, t->gpu_milli / RP_GPU_UNITS, t->pod_count,
 		       a->b.time != NULL ? sims[0].arrivals : results[0].arrivals);
 	if (a->b.time != NULL)
-		rp_report_time_table(stdout, sims, count, a->in.quiet);
+		rp_report_time_table(stdout, sims, count, a->in.quiet, rp_terminal_width());
 	else
-		rp_report_table(stdout, results, count, a->in.quiet);
+		rp_report_table(stdout, results, count, a->in.quiet, rp_terminal_width());
 	return 0;
 }
 
@@ -230,7 +205,7 @@ static int run_mig(struct args *a)
 		{"--csv", a->csv_path},
 		{"--decisions", a->decisions_path},
 		{"--ties", a->ties_text},
-		{"--time", a->time_text},
+		{"--time", a->when.time},
 		{"--html", a->html_path},
 		{"--svg", a->svg_path},
 	};
@@ -241,7 +216,7 @@ static int run_mig(struct args *a)
 			err_set(&err, 0, "%s has no meaning with --mig-workload", given[i][0]);
 			return rp_command_failed(ERR_INVALID, &err);
 		}
-	a->mig.load_nano = a->load_nano > 0 ? a->load_nano : INT64_C(1200000000);
+	a->mig.load_nano = a->when.load_nano > 0 ? a->when.load_nano : INT64_C(1200000000);
 	a->mig.policies = a->b.policies;
 	a->mig.policy_count = a->b.policy_count;
 	a->mig.seeds = a->b.seeds;
@@ -277,20 +252,7 @@ static const struct rp_option options[] = {
 	{"workload", "trace|online", RP_OPT_TEXT, &args.workload, 0, 0,
 	 "what the measure expects: the pods of the trace, or an estimate from those placed\n"
 	 "so far, as in the extender; trace"},
-	{"time", "trace|stays|made", RP_OPT_TEXT, &args.time_text, 0, 0,
-	 "pods arrive, wait, run and leave: at the trace's own times; at made-up times, with\n"
-	 "the trace's stays where known; or with stays made up too"},
-	{"queue", "backfill|fifo|none", RP_OPT_TEXT, &args.queue_text, 0, 0,
-	 "with --time, pods without room: wait, and are passed by those that fit; wait\n"
-	 "strictly in line; are refused. backfill"},
-	{"max-wait", "SECONDS", RP_OPT_INTEGER, &args.max_wait_s, 1, 4000000000,
-	 "with --time: a pod that waited so long is refused; no bound"},
-	{"arrivals", "N", RP_OPT_INTEGER, &args.arrivals, 1, 100000000,
-	 "with --time stays|made: so many pods drawn from the trace; each of it once"},
-	{"load", "R", RP_OPT_DECIMAL, &args.load_nano, 1000000, INT64_C(100000000000),
-	 "with --time stays|made: GPU time asked for, as a part of the cluster's; 0.95"},
-	{"stay", "SECONDS", RP_OPT_INTEGER, &args.median_s, 1, 2678400,
-	 "with --time stays|made: median of the stays that are made up; 650"},
+	RP_TIME_OPTIONS(args.when),
 	{"mig-workload", "MIX", RP_OPT_TEXT, &args.mig.workload, 0, 0,
 	 "no trace: MIG instances that come and go, of profiles drawn from a mix: uniform, small,\n"
 	 "large, bimodal, middle, ends, thirds, or PROFILE=WEIGHT,... Compares placed workloads,\n"

@@ -11,11 +11,15 @@
 #include "replay/report.h"
 #include "replay/run.h"
 #include "replay/stat.h"
+#include "replay/time_plan.h"
 
 struct args {
 	struct rp_inputs in;
 	const char *policy_text, *after_text;
 	struct rp_changes changes;
+	struct rp_time_args when;
+	struct rp_time_plan plan;
+	bool over_time; /* by the plan */
 	int64_t jobs;
 	bool json;
 	const struct po_policy *policies[2];
@@ -28,6 +32,7 @@ struct work {
 	const struct args *a;
 	struct rp_trace t[2];
 	struct rp_result *results;
+	struct rp_sim_result *sims; /* over time, in the place of results */
 };
 
 /* The same pods in the same order on both sides; each side has ranks of its own. */
@@ -56,6 +61,21 @@ static int make_order(const struct work *w, size_t side, uint64_t seed, struct r
 	return 0;
 }
 
+/* The same arrivals on both sides, at the load of the cluster before. */
+static int run_over_time(struct work *w, size_t i, const struct rp_order *order,
+			 const struct rp_run_options *run, struct err *err)
+{
+	const struct rp_time_plan *p = &w->a->plan;
+	struct rp_sim_options opt = {.run = *run, .queue = p->queue, .max_wait_ms = p->max_wait_ms};
+	struct rp_timeline timeline = {0};
+	int rc = rp_time_arrivals(p, &w->t[0], run->seed, &timeline, err);
+
+	if (rc == 0)
+		rc = rp_sim(&w->t[i % 2], order->ranks, &timeline, &opt, &w->sims[i], err);
+	rp_timeline_fini(&timeline);
+	return rc;
+}
+
 static int run_one(void *ctx, size_t i, struct rp_job *job, struct err *err)
 {
 	struct work *w = ctx;
@@ -72,27 +92,55 @@ static int run_one(void *ctx, size_t i, struct rp_job *job, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = rp_run(&w->t[side], &order, &opt, &w->results[i], err);
+	rc = w->a->over_time ? run_over_time(w, i, &order, &opt, err)
+			     : rp_run(&w->t[side], &order, &opt, &w->results[i], err);
 	rp_order_fini(&order);
 	return rc;
 }
 
 /* ---- what is compared ---- */
 
-static const char *const row_names[] = {
-	"GPUs",          "pods",          "placed",          "failed",        "failed, CPU only",
-	"failed, share", "failed, 1 GPU", "failed, several", "GPU in use, %", "GPU idle",
-	"fragmented, %",
+struct row {
+	const char *name, *key;
 };
-static const char *const row_keys[] = {
-	"gpus",          "pods",           "placed",           "failed",   "failed_cpu_only",
-	"failed_shared", "failed_one_gpu", "failed_multi_gpu", "used_pct", "idle_gpus",
-	"frag_pct",
-};
-#define ROWS (sizeof(row_names) / sizeof(row_names[0]))
 
-/* In hundredths. */
-static void values(const struct rp_result *r, int64_t v[ROWS])
+static const struct row filled[] = {
+	{"GPUs", "gpus"},
+	{"pods", "pods"},
+	{"placed", "placed"},
+	{"failed", "failed"},
+	{"failed, CPU only", "failed_cpu_only"},
+	{"failed, share", "failed_shared"},
+	{"failed, 1 GPU", "failed_one_gpu"},
+	{"failed, several", "failed_multi_gpu"},
+	{"GPU in use, %", "used_pct"},
+	{"GPU idle", "idle_gpus"},
+	{"fragmented, %", "frag_pct"},
+};
+#define ROWS (sizeof(filled) / sizeof(filled[0]))
+
+/* Over time, of what arrived in the time measured. */
+static const struct row timed[ROWS] = {
+	{"GPUs", "gpus"},
+	{"pods", "pods"},
+	{"placed", "placed"},
+	{"refused", "refused"},
+	{"waiting at end", "waiting_at_end"},
+	{"GPU in use, %", "used_pct"},
+	{"fragmented, %", "frag_pct"},
+	{"GPU time lost, %", "refused_gpu_pct"},
+	{"wait, mean, s", "wait_mean_s"},
+	{"wait, p95, s", "wait_p95_s"},
+	{"wait, longest, s", "wait_max_s"},
+};
+
+static const struct row *rows(const struct work *w)
+{
+	return w->a->over_time ? timed : filled;
+}
+
+/* All in hundredths. */
+static void values_filled(const struct rp_result *r, int64_t v[ROWS])
 {
 	const int64_t all[ROWS] = {
 		r->total_milli / 10,
@@ -111,6 +159,32 @@ static void values(const struct rp_result *r, int64_t v[ROWS])
 	memcpy(v, all, sizeof(all));
 }
 
+static int64_t seconds_centi(int64_t ms)
+{
+	return ms == RP_NO_VALUE ? ms : ms / 10;
+}
+
+static void values_timed(const struct rp_sim_result *r, int64_t v[ROWS])
+{
+	const int64_t all[ROWS] = {
+		r->total_milli / 10,
+		(int64_t)r->arrivals * 100,
+		(int64_t)(r->at_once + r->waited) * 100,
+		(int64_t)r->refused * 100,
+		(int64_t)r->unfinished * 100,
+		r->used_centi,
+		r->frag_centi,
+		r->asked_gpu_s > 0
+			? rp_round_div((__int128)r->refused_gpu_s * 10000, r->asked_gpu_s)
+			: RP_NO_VALUE,
+		seconds_centi(r->wait_mean_ms),
+		seconds_centi(r->wait_p95_ms),
+		seconds_centi(r->wait_max_ms),
+	};
+
+	memcpy(v, all, sizeof(all));
+}
+
 static void means(const struct work *w, size_t side, int64_t mean[ROWS])
 {
 	struct rp_stat s[ROWS] = {{0}};
@@ -118,7 +192,10 @@ static void means(const struct work *w, size_t side, int64_t mean[ROWS])
 	for (size_t k = 0; k < w->a->seed_count; k++) {
 		int64_t v[ROWS];
 
-		values(&w->results[2 * k + side], v);
+		if (w->a->over_time)
+			values_timed(&w->sims[2 * k + side], v);
+		else
+			values_filled(&w->results[2 * k + side], v);
 		for (size_t i = 0; i < ROWS; i++)
 			rp_stat_add(&s[i], v[i]);
 	}
@@ -141,14 +218,16 @@ static void print_table(const struct work *w, size_t switched)
 
 		snprintf(change, sizeof(change), "%s%s", known && d > 0 ? "+" : "",
 			 rp_text_centi(d, b3));
-		printf("%-18s %12s %12s %12s\n", row_names[i], rp_text_centi(before[i], b1),
+		printf("%-18s %12s %12s %12s\n", rows(w)[i].name, rp_text_centi(before[i], b1),
 		       rp_text_centi(after[i], b2), change);
 	}
 	if (!w->a->in.quiet)
-		printf("\n%zu pods ask for another kind of GPU. Means of %zu seeds; both sides get the "
-		       "same pods in the\nsame order. Pods bound to nodes that are removed do not "
-		       "arrive anew.\n",
-		       switched, w->a->seed_count);
+		printf("\n%zu pods ask for another kind of GPU. Means of %zu seeds; both sides get\n"
+		       "the same pods in the same order. Pods bound to nodes that are removed do not\n"
+		       "arrive anew. %s\n",
+		       switched, w->a->seed_count,
+		       w->a->over_time ? "The load is that of the cluster before."
+				       : "No pod leaves again: that is --time.");
 }
 
 static int print_json(const struct work *w, size_t switched, struct err *err)
@@ -167,8 +246,8 @@ static int print_json(const struct work *w, size_t switched, struct err *err)
 		     cJSON_AddStringToObject(x, "policy", w->a->policies[side]->name) != NULL;
 		for (size_t i = 0; ok && i < ROWS; i++)
 			if (v[i] != RP_NO_VALUE)
-				ok = cJSON_AddNumberToObject(x, row_keys[i], (double)v[i] / 100) !=
-				     NULL;
+				ok = cJSON_AddNumberToObject(x, rows(w)[i].key,
+							     (double)v[i] / 100) != NULL;
 	}
 	if (ok)
 		text = cJSON_Print(o);
@@ -201,6 +280,8 @@ static int parse(struct args *a, struct err *err)
 	}
 	if (rc == 0)
 		rc = rp_seeds_parse(a->in.seeds_text, a->seeds, &a->seed_count, err);
+	if (rc == 0)
+		rc = rp_time_parse(&a->when, &a->in, &a->plan, &a->over_time, err);
 	a->changes.seed = a->seeds[0];
 	if (rc == 0 &&
 	    a->changes.add.count + a->changes.remove.count + a->changes.model.count +
@@ -219,8 +300,11 @@ static int whatif(struct args *a, struct work *w, size_t switched)
 	struct err err = ERR_INIT;
 	int rc, status;
 
-	w->results = calloc(2 * a->seed_count, sizeof(*w->results));
-	if (w->results == NULL) {
+	if (a->over_time)
+		w->sims = calloc(2 * a->seed_count, sizeof(*w->sims));
+	else
+		w->results = calloc(2 * a->seed_count, sizeof(*w->results));
+	if (w->results == NULL && w->sims == NULL) {
 		err_set(&err, 0, "out of memory");
 		return rp_command_failed(ERR_NOMEM, &err);
 	}
@@ -239,6 +323,7 @@ static int whatif(struct args *a, struct work *w, size_t switched)
 		status = rp_command_end(rc, &err);
 	}
 	free(w->results);
+	free(w->sims);
 	return status;
 }
 
@@ -275,6 +360,7 @@ int rp_cmd_whatif(const struct rp_command *self, int argc, char **argv)
 		 "orders of arrival, of which the means are shown; 42"},
 		{"inflate", "R", RP_OPT_DECIMAL, &a.in.inflate_nano, 1, INT64_C(1000000000000),
 		 "clone pods until R times the GPUs of the cluster before are asked for; not at all"},
+		RP_TIME_OPTIONS(a.when),
 		{"jobs", "N", RP_OPT_INTEGER, &a.jobs, 1, RP_JOBS_MAX,
 		 "runs at the same time; one for each CPU"},
 		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an object, no table"},

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/quantity.h"
@@ -275,6 +277,17 @@ int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64
 	if (opt.inflate_nano == RP_INFLATE_DEFAULT)
 		opt.inflate_nano = live ? RP_NO_INFLATION : DEFAULT_INFLATE_NANO;
 	return rp_order_make(t, &opt, ret, err);
+}
+
+unsigned rp_terminal_width(void)
+{
+	const char *columns = getenv("COLUMNS");
+	struct winsize size;
+	int64_t width;
+
+	if (columns != NULL && integer_parse(columns, 1, 10000, &width, NULL) == 0)
+		return (unsigned)width;
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 int rp_write_file(const char *path, struct buf *b, struct err *err)

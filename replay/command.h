@@ -50,6 +50,9 @@ int rp_command_failed(int code, const struct err *err);
 int rp_command_end(int rc, struct err *err);
 /* Writes b to the file, "-" = standard output. ERR_NOMEM where b failed; ERR_IO. */
 int rp_write_file(const char *path, struct buf *b, struct err *err);
+/* Columns of the screen that standard output goes to: COLUMNS, or what the terminal says; 0 = it goes to no
+ * terminal, or that is not known. */
+unsigned rp_terminal_width(void);
 /* Note callback: a warning on stderr unless *(bool *)quiet. */
 void rp_command_note(void *quiet, const char *text);
 

@@ -143,6 +143,9 @@ static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r
 		       "\"stranded_more_percent\":[%.3f,%.3f]}",
 		       policy, s[0].mean, s[1].mean, s[2].mean, s[2].deviation, s[3].mean,
 		       s[3].deviation, s[4].mean, s[4].deviation);
+	else if (a->seed_count == 1)
+		printf("%-12s %7.2f %9.3f   %+6.2f +-    -   %+6.2f +-    -   %+7.2f +-    -\n",
+		       policy, s[0].mean, s[1].mean, s[2].mean, s[3].mean, s[4].mean);
 	else
 		printf("%-12s %7.2f %9.3f   %+6.2f +-%5.2f   %+6.2f +-%5.2f   %+7.2f +-%5.2f\n",
 		       policy, s[0].mean, s[1].mean, s[2].mean, s[2].deviation, s[3].mean,

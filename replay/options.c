@@ -27,6 +27,7 @@ static int add(const struct rp_option *o, const char *value, struct err *err)
 
 static int set(const struct rp_option *o, const char *value, struct err *err)
 {
+	char min[24], max[24];
 	int64_t v;
 	int rc;
 
@@ -46,7 +47,9 @@ static int set(const struct rp_option *o, const char *value, struct err *err)
 	default:
 		rc = decimal_parse_nano(value, &v, err);
 		if (rc == 0 && (v < o->min || v > o->max))
-			rc = err_set(err, ERR_RANGE, "\"%s\" is out of range", value);
+			rc = err_set(err, ERR_RANGE, "\"%s\" is not between %s and %s", value,
+				     decimal_format_nano(o->min, min),
+				     decimal_format_nano(o->max, max));
 		break;
 	}
 	if (rc < 0)

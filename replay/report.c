@@ -11,6 +11,7 @@
 static const int table_columns[] = {80, 90, 95, 100, 110, 120, 130};
 #define TABLE_COLUMNS (sizeof(table_columns) / sizeof(table_columns[0]))
 #define CURVE_LAST 130
+#define TABLE_WIDTH 115
 
 const char *rp_ties_name(enum po_ties ties)
 {
@@ -18,6 +19,14 @@ const char *rp_ties_name(enum po_ties ties)
 }
 
 /* ---- table ---- */
+
+/* On a narrow screen only the columns at 95, 100 and 130 % are shown, and no times. */
+static bool shown(size_t column, bool narrow)
+{
+	int at = table_columns[column];
+
+	return !narrow || at == 95 || at == 100 || at == 130;
+}
 
 struct row {
 	struct rp_stat alloc[TABLE_COLUMNS], frag_100, frag_end, placed, failed;
@@ -38,34 +47,39 @@ static void row_add(struct row *w, const struct rp_result *r)
 }
 
 static void row_print(FILE *out, const struct rp_result *r, const char *seed, const struct row *w,
-		      int64_t (*value)(const struct rp_stat *))
+		      bool narrow, int64_t (*value)(const struct rp_stat *))
 {
 	char buf[32], placed[32], failed[32];
 
 	fprintf(out, "%-11s %-6s %6s %8s %7s", r->policy, rp_ties_name(r->ties), seed,
 		rp_text_count(value(&w->placed), placed), rp_text_count(value(&w->failed), failed));
 	for (size_t i = 0; i < TABLE_COLUMNS; i++)
-		fprintf(out, " %6s", rp_text_centi(value(&w->alloc[i]), buf));
+		if (shown(i, narrow))
+			fprintf(out, " %6s", rp_text_centi(value(&w->alloc[i]), buf));
 	fprintf(out, "  %6s", rp_text_centi(value(&w->frag_100), buf));
 	fprintf(out, " %6s", rp_text_centi(value(&w->frag_end), buf));
-	if (value == rp_stat_mean)
+	if (value == rp_stat_mean && !narrow)
 		fprintf(out, " %8.3f", w->seconds / (double)w->runs);
 	fputc('\n', out);
 }
 
-static void table_head(FILE *out)
+static void table_head(FILE *out, bool narrow)
 {
-	fprintf(out, "%-41s  %s\n", "",
-		"GPU in use, % of the cluster, at % arrived        fragm. %");
+	fprintf(out, "%-41s  %-*s fragm. %%\n", "", narrow ? 21 : 49,
+		narrow ? "GPU in use, % at %" : "GPU in use, % of the cluster, at % arrived");
 	fprintf(out, "%-11s %-6s %6s %8s %7s", "policy", "ties", "seed", "placed", "failed");
 	for (size_t i = 0; i < TABLE_COLUMNS; i++)
-		fprintf(out, " %6d", table_columns[i]);
-	fprintf(out, "  %6s %6s %8s\n", "100", "end", "seconds");
+		if (shown(i, narrow))
+			fprintf(out, " %6d", table_columns[i]);
+	fprintf(out, "  %6s %6s%s\n", "100", "end", narrow ? "" : "  seconds");
 }
 
-void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet)
+void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet,
+		     unsigned width)
 {
-	table_head(out);
+	bool narrow = width > 0 && width < TABLE_WIDTH;
+
+	table_head(out, narrow);
 	for (size_t i = 0, first = 0; i < count; i++) {
 		const struct rp_result *r = &results[i];
 		struct row one = {0}, all = {0};
@@ -73,25 +87,27 @@ void rp_report_table(FILE *out, const struct rp_result *results, size_t count, b
 
 		row_add(&one, r);
 		snprintf(seed, sizeof(seed), "%" PRIu64, r->seed);
-		row_print(out, r, seed, &one, rp_stat_mean);
+		row_print(out, r, seed, &one, narrow, rp_stat_mean);
 		if (i + 1 < count && results[i + 1].ties == r->ties &&
 		    strcmp(results[i + 1].policy, r->policy) == 0)
 			continue;
 		for (size_t k = first; k <= i; k++)
 			row_add(&all, &results[k]);
 		if (all.runs > 1) {
-			row_print(out, r, "mean", &all, rp_stat_mean);
-			row_print(out, r, "sd", &all, rp_stat_spread);
+			row_print(out, r, "mean", &all, narrow, rp_stat_mean);
+			row_print(out, r, "sd", &all, narrow, rp_stat_spread);
 		}
 		first = i + 1;
 	}
 	if (quiet)
 		return;
 	fprintf(out,
-		"\nties: which of the nodes with the best score wins. rank: the smallest node "
-		"rank, as in the\nextender; random: a coin, as when raw scores go to a stock "
-		"scheduler (--ties rank,random\nprints both). Fragmentation is FGD's measure "
-		"for the trace's typical pods, %% of the cluster.\nsd: the standard deviation over the seeds.\n");
+		"\nties: which of the nodes with the best score wins. rank: the smallest node\n"
+		"rank, as in the extender; random: a coin, as when raw scores go to a stock\n"
+		"scheduler (--ties rank,random prints both). Fragmentation is FGD's measure for\n"
+		"the trace's typical pods, %% of the cluster. sd: the standard deviation over\n"
+		"the seeds.%s\n",
+		narrow ? " A wider screen, --csv and --json show more columns." : "");
 }
 
 /* ---- JSON ---- */

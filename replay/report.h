@@ -9,8 +9,10 @@
 #include "replay/run.h"
 
 /* A table for a person; with several seeds lines of means and standard deviations for each policy
- * and tie-break. */
-void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet);
+ * and tie-break. Where it does not fit into so many columns the less important ones are left out; width
+ * 0 = no bound. */
+void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet,
+		     unsigned width);
 /* An array of objects as malloc'ed text; NULL: no memory. */
 char *rp_report_json(const struct rp_result *results, size_t count);
 /* The curves: a line for each run and percent arrived. Sticky failure in b. */

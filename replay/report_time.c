@@ -22,6 +22,8 @@ static int64_t part_centi(int64_t part, int64_t whole)
 
 /* ---- table ---- */
 
+#define TABLE_WIDTH 142
+
 enum { PLACED, REFUSED, OPEN, USED, FRAG, LOST, WAITED, MEAN, P50, P95, P99, LONGEST, COLUMNS };
 
 struct row {
@@ -51,55 +53,83 @@ static void row_add(struct row *w, const struct rp_sim_result *r)
 	w->seconds += r->wall_s;
 }
 
+static const struct {
+	const char *name;
+	int width;
+	bool narrow; /* shown on a narrow screen, too */
+	const char *(*text)(int64_t v, char buf[RP_TEXT_CAP]);
+} columns[COLUMNS] = {
+	[PLACED] = {"placed", 8, true, rp_text_count},
+	[REFUSED] = {"refused", 8, true, rp_text_count},
+	[OPEN] = {"waiting", 8, false, rp_text_count},
+	[USED] = {"used %", 7, true, rp_text_centi},
+	[FRAG] = {"frag %", 7, false, rp_text_centi},
+	[LOST] = {"lost %", 7, true, rp_text_centi},
+	[WAITED] = {"GPU h wait", 11, false, rp_text_centi},
+	[MEAN] = {"wait", 8, true, rp_text_time},
+	[P50] = {"p50", 8, false, rp_text_time},
+	[P95] = {"p95", 8, true, rp_text_time},
+	[P99] = {"p99", 8, false, rp_text_time},
+	[LONGEST] = {"longest", 8, false, rp_text_time},
+};
+
 static void row_print(FILE *out, const struct rp_sim_result *r, const char *seed,
-		      const struct row *w, int64_t (*value)(const struct rp_stat *))
+		      const struct row *w, bool narrow, int64_t (*value)(const struct rp_stat *))
 {
 	char buf[RP_TEXT_CAP];
 
 	fprintf(out, "%-11s %-6s %6s", r->policy, rp_ties_name(r->ties), seed);
-	for (int i = PLACED; i <= OPEN; i++)
-		fprintf(out, " %8s", rp_text_count(value(&w->v[i]), buf));
-	for (int i = USED; i <= LOST; i++)
-		fprintf(out, " %7s", rp_text_centi(value(&w->v[i]), buf));
-	fprintf(out, " %11s", rp_text_centi(value(&w->v[WAITED]), buf));
-	for (int i = MEAN; i <= LONGEST; i++)
-		fprintf(out, " %8s", rp_text_time(value(&w->v[i]), buf));
-	if (value == rp_stat_mean)
+	for (int i = 0; i < COLUMNS; i++)
+		if (!narrow || columns[i].narrow)
+			fprintf(out, " %*s", columns[i].width,
+				columns[i].text(value(&w->v[i]), buf));
+	if (value == rp_stat_mean && !narrow)
 		fprintf(out, " %8.2f", w->seconds / (double)w->v[PLACED].count);
 	fputc('\n', out);
 }
 
-void rp_report_time_table(FILE *out, const struct rp_sim_result *r, size_t count, bool quiet)
+static void table_head(FILE *out, bool narrow)
 {
-	fprintf(out, "%-11s %-6s %6s %8s %8s %8s %7s %7s %7s %11s %8s %8s %8s %8s %8s %8s\n",
-		"policy", "ties", "seed", "placed", "refused", "waiting", "used %", "frag %",
-		"lost %", "GPU h wait", "wait", "p50", "p95", "p99", "longest", "seconds");
+	fprintf(out, "%-11s %-6s %6s", "policy", "ties", "seed");
+	for (int i = 0; i < COLUMNS; i++)
+		if (!narrow || columns[i].narrow)
+			fprintf(out, " %*s", columns[i].width, columns[i].name);
+	fprintf(out, "%s\n", narrow ? "" : "  seconds");
+}
+
+void rp_report_time_table(FILE *out, const struct rp_sim_result *r, size_t count, bool quiet,
+			  unsigned width)
+{
+	bool narrow = width > 0 && width < TABLE_WIDTH;
+
+	table_head(out, narrow);
 	for (size_t i = 0, first = 0; i < count; i++) {
 		struct row one = {0}, all = {0};
 		char seed[24];
 
 		row_add(&one, &r[i]);
 		snprintf(seed, sizeof(seed), "%" PRIu64, r[i].seed);
-		row_print(out, &r[i], seed, &one, rp_stat_mean);
+		row_print(out, &r[i], seed, &one, narrow, rp_stat_mean);
 		if (i + 1 < count && r[i + 1].ties == r[i].ties &&
 		    strcmp(r[i + 1].policy, r[i].policy) == 0)
 			continue;
 		for (size_t k = first; k <= i; k++)
 			row_add(&all, &r[k]);
 		if (i > first) {
-			row_print(out, &r[i], "mean", &all, rp_stat_mean);
-			row_print(out, &r[i], "sd", &all, rp_stat_spread);
+			row_print(out, &r[i], "mean", &all, narrow, rp_stat_mean);
+			row_print(out, &r[i], "sd", &all, narrow, rp_stat_spread);
 		}
 		first = i + 1;
 	}
 	if (quiet)
 		return;
 	fprintf(out,
-		"\nplaced, refused, waiting: pods that arrived in the time measured, at its "
-		"end. used, frag: GPU in\nuse and FGD's measure, %% of the cluster, mean over "
-		"that time. lost: GPU time of the pods refused,\n%% of what was asked for. GPU h "
-		"wait: GPU demand times time waited. wait, p50 ...: time until a pod\nthat was "
-		"placed started.\n");
+		"\nplaced, refused, waiting: pods that arrived in the time measured, at its end.\n"
+		"used, frag: GPU in use and FGD's measure, %% of the cluster, mean over that\n"
+		"time. lost: GPU time of the pods refused, %% of what was asked for. GPU h wait:\n"
+		"GPU demand times time waited. wait, p50 ...: time until a pod that was placed\n"
+		"started.%s\n",
+		narrow ? " A wider screen and --json show more columns." : "");
 }
 
 /* ---- JSON ---- */

@@ -9,7 +9,8 @@
 #include "replay/sim.h"
 
 /* As rp_report_table(), rp_report_json() and rp_report_csv(). */
-void rp_report_time_table(FILE *out, const struct rp_sim_result *r, size_t count, bool quiet);
+void rp_report_time_table(FILE *out, const struct rp_sim_result *r, size_t count, bool quiet,
+			  unsigned width);
 char *rp_report_time_json(const struct rp_sim_result *r, size_t count);
 void rp_report_time_csv(struct buf *b, const struct rp_sim_result *r, size_t count);
 

@@ -1,7 +1,8 @@
 /* Prices searched beside the decisions: run to the end between the questions they are those of a
  * replay, whatever is in the way; run at any time they never stop a question. */
 #include <criterion/criterion.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "fragmentation/measure_internal.h"
 #include "policy/policy_internal.h"
@@ -102,6 +103,52 @@ Test(pricer, finds_the_prices_of_a_replay)
 	po_placer_free(replay);
 	po_placer_free(apart);
 	place_world_fini(&w);
+}
+
+/* What a class is worth at the present prices, of all arrivals together. */
+static int64_t price_of(const struct po_placer *p, const struct st_request *req)
+{
+	const struct fr_bid *b = p->measure->bid;
+	struct fr_class cls;
+
+	fr_class_of(req, &cls);
+	for (size_t d = 0; d < b->w->count; d++)
+		if (memcmp(&b->w->classes[d], &cls, sizeof(cls)) == 0)
+			return b->y_mean[d] / b->w->weights[d] * b->arrivals;
+	cr_assert_fail("no such class");
+	return 0;
+}
+
+/* Another workload: what a class is worth beside another is found out once. */
+Test(pricer, prices_are_carried_over)
+{
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct st_request a = place_request(1000, place_share(300));
+	struct st_request b = place_request(9000, place_share(700));
+	struct st_request new = place_request(100, place_whole(1));
+	struct po_placer *p = placer_of(c, false, false);
+	int64_t of_a, of_b;
+
+	place_node(c, "n", 16000, 2, 1000);
+	for (int i = 0; i < 40; i++)
+		cr_assert_eq(po_placer_learn(p, i % 4 ? &a : &b, NULL), 0);
+	cr_assert_eq(po_placer_sync(p), 0);
+	of_a = price_of(p, &a);
+	of_b = price_of(p, &b);
+	cr_assert(of_a > 0 && of_b > 0 && of_a != of_b);
+	for (int i = 0; i < 40; i++) /* the same mix once more: nothing changes */
+		cr_assert_eq(po_placer_learn(p, i % 4 ? &a : &b, NULL), 0);
+	cr_assert_eq(po_placer_rebuild(p, NULL), 0);
+	cr_expect_leq(llabs(price_of(p, &a) - of_a), of_a >> 20);
+	cr_expect_leq(llabs(price_of(p, &b) - of_b), of_b >> 20);
+	for (int i = 0; i < 20; i++)
+		cr_assert_eq(po_placer_learn(p, &new, NULL), 0);
+	cr_assert_eq(po_placer_rebuild(p, NULL), 0);
+	cr_expect_float_eq((double)price_of(p, &a) / (double)price_of(p, &b),
+			   (double)of_a / (double)of_b, 1e-5);
+	cr_expect_gt(price_of(p, &new), 0);
+	po_placer_free(p);
+	st_cluster_free(c);
 }
 
 /* Questions and lessons between the slices and the steps: answered at the prices of the time. */

@@ -151,6 +151,56 @@ Test(replay_commands, run_writes_json_curves_and_decisions)
 	unlink(rows_path);
 }
 
+/* One side of what whatif prints, a number of it. */
+static double side_value(const cJSON *root, const char *side, const char *key)
+{
+	const cJSON *v = cJSON_GetObjectItem(cJSON_GetObjectItem(root, side), key);
+
+	cr_assert(cJSON_IsNumber(v), "%s.%s", side, key);
+	return v->valuedouble;
+}
+
+/* Filling up, and with pods that leave again: the same arrivals meet the cluster before and after. */
+Test(replay_commands, whatif_with_and_without_time)
+{
+	static const struct {
+		const char *words, *lost; /* what must be more with fewer nodes */
+	} rows[] = {
+		{"", "failed"},
+		{" --time made --queue none --load 0.9 --arrivals 400", "refused_gpu_pct"},
+		{" --time made --load 0.9 --arrivals 400", "wait_mean_s"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char path[32], words[512], *text;
+		struct err err = ERR_INIT;
+		cJSON *root;
+
+		snprintf(words, sizeof(words),
+			 "--nodes " NODES " --pods " PODS
+			 " --remove-nodes 3 --seed 1,2 --json --quiet%s",
+			 rows[i].words);
+		cr_assert_eq(call(rp_cmd_whatif, words, temp(path)), 0, "%s", words);
+		text = slurp(path);
+		cr_assert_eq(ku_json_parse(text, strlen(text), &root, &err), 0, "%s", err.msg);
+		free(text);
+		cr_expect_lt(side_value(root, "after", "gpus"), side_value(root, "before", "gpus"));
+		cr_expect_eq(side_value(root, "after", "pods"), side_value(root, "before", "pods"));
+		cr_expect_gt(side_value(root, "after", rows[i].lost),
+			     side_value(root, "before", rows[i].lost), "%s", rows[i].lost);
+		cJSON_Delete(root);
+		unlink(path);
+	}
+	cr_expect_eq(call(rp_cmd_whatif,
+			  "--nodes " NODES " --pods " PODS " --remove-nodes 1 --load 0.5", NULL),
+		     2);
+	cr_expect_eq(call(rp_cmd_whatif,
+			  "--nodes " NODES " --pods " PODS
+			  " --remove-nodes 1 --time made --inflate 2",
+			  NULL),
+		     2);
+}
+
 Test(replay_commands, cluster_and_generate_print_what_run_reads)
 {
 	char nodes[32], pods[32], json[32], words[512];

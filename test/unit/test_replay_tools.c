@@ -1,5 +1,6 @@
 /* Command-line tables, latencies, tallies, and Pod objects made from requests. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,8 @@
 #include "replay/drive.h"
 #include "replay/options.h"
 #include "replay/pod_json.h"
+#include "replay/report.h"
+#include "replay/report_time.h"
 #include "replay/stats.h"
 #include "state/contract.h"
 
@@ -57,7 +60,7 @@ Test(replay_options, says_what_is_wrong)
 		{"--text=", "--text wants FILE"},
 		{"--number=0", "--number: "},
 		{"--number=x", "--number: \"x\""},
-		{"--decimal=3", "--decimal: \"3\" is out of range"},
+		{"--decimal=3", "--decimal: \"3\" is not between 0.000000001 and 2"},
 		{"--decimal=-1", "--decimal: \"-1\""},
 		{"--numbe=1", "no such option: --numbe=1"},
 	};
@@ -265,4 +268,49 @@ Test(replay_pod_json, the_contract_reads_back_every_kind_of_request)
 	r.items[1].request_mib = 2048;
 	r.items[1].limit_mib = 4096;
 	round_trip("two containers", &r);
+}
+
+/* ---- tables ---- */
+
+/* The longest line of a table for two seeds at that width; *ret_text is the caller's. */
+static size_t longest_line(bool over_time, unsigned width, bool quiet, char **ret_text)
+{
+	static const struct rp_result runs[2] = {
+		{.policy = "clustering", .seed = 42, .total_milli = 1000},
+		{.policy = "clustering", .seed = 43, .total_milli = 1000}};
+	static const struct rp_sim_result sims[2] = {{.policy = "clustering", .seed = 42},
+						     {.policy = "clustering", .seed = 43}};
+	size_t len, longest = 0;
+	FILE *out = open_memstream(ret_text, &len);
+
+	cr_assert_not_null(out);
+	if (over_time)
+		rp_report_time_table(out, sims, 2, quiet, width);
+	else
+		rp_report_table(out, runs, 2, quiet, width);
+	fclose(out);
+	for (const char *line = *ret_text; *line; line += strcspn(line, "\n") + 1)
+		if (strcspn(line, "\n") > longest)
+			longest = strcspn(line, "\n");
+	return longest;
+}
+
+Test(replay_tables, fit_the_screen)
+{
+	for (int over_time = 0; over_time < 2; over_time++) {
+		char *text;
+		size_t wide = longest_line(over_time, 0, true, &text);
+
+		cr_expect_not_null(strstr(text, "seconds"));
+		free(text);
+		cr_expect_gt(wide, 100);
+		cr_expect_eq(longest_line(over_time, (unsigned)wide, true, &text), wide);
+		free(text);
+		cr_expect_lt(longest_line(over_time, (unsigned)wide - 1, true, &text), 80);
+		free(text);
+		cr_expect_lt(longest_line(over_time, 80, false, &text), 80, "%s", text);
+		cr_expect_null(strstr(text, "seconds"));
+		cr_expect_not_null(strstr(text, "show more columns"));
+		free(text);
+	}
 }

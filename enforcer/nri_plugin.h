@@ -109,6 +109,10 @@ void en_plugin_exited(struct en_plugin *p, const char *container_id);
  * and after each Synchronize. */
 void en_plugin_reconcile(struct en_plugin *p);
 
+/* Takes away the guarantees of containers that ended while no agent ran and whose cgroups are still there:
+ * empty, with the id of a container in the name. How many there were. For after each Synchronize. */
+size_t en_plugin_sweep(struct en_plugin *p);
+
 /* Makes the MPS namespaces of all containers that have one known to the agent, also of those from before it was
  * started. For after each Synchronize, and again while it returns false: some could not be. Not while the
  * runtime's Synchronize is answered. */

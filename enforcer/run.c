@@ -115,11 +115,14 @@ static void save(struct agent *a)
 }
 
 /* All that is looked after each minute, and after each time that the runtime told what exists. */
-static void reconcile(struct agent *a)
+static void reconcile(struct agent *a, bool synchronized)
 {
 	run_pods_apply(a);
-	if (!a->let_go)
+	if (!a->let_go) {
+		if (synchronized)
+			(void)en_plugin_sweep(a->plugin);
 		en_plugin_reconcile(a->plugin);
+	}
 	run_pods_sweep(a);
 	run_doctor(a);
 }
@@ -148,7 +151,7 @@ static void step(struct agent *a, struct due *due)
 	claim(a);
 	en_plugin_get_stats(a->plugin, &stats);
 	if (synchronized || now >= due->reconcile) {
-		reconcile(a);
+		reconcile(a, synchronized);
 		run_publish(a, false);
 		due->reconcile = now + a->o.reconcile_s * 1000;
 	} else if (a->check_again) {

@@ -92,6 +92,7 @@ static int release_containers(struct work *w, struct err *err)
 	struct en_doctor_container *list = calloc(CONTAINERS_MAX, sizeof(*list));
 	struct en_limits *limits = NULL;
 	char mount[EN_CGROUP_CAP];
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): options without a value are "" */
 	const char *given = w->o.cgroup_mount[0] != '\0' ? w->o.cgroup_mount
 							 : en_doctor_cgroup_mount("", mount);
 	size_t count = list != NULL ? en_doctor_scan("", given, list, CONTAINERS_MAX) : 0;

@@ -69,18 +69,17 @@ static int check_gpu(struct wishing *w, const struct st_kv *wish, uint8_t index,
 	int64_t most = (int64_t)g->alloc_mib * st_cluster_config(w->c)->overcommit_permille / 1000;
 	int64_t own =
 		w->booked != NULL ? limits_on(w->booked->grants, w->booked->grant_count, index) : 0;
-	int64_t others = g->limit_mib - own;
-	int64_t now = limits_on(w->d.grants, w->d.grant_count, index);
+	int64_t together = g->limit_mib - own + limits_on(w->d.grants, w->d.grant_count, index);
 
 	if (mib > g->alloc_mib)
 		return contract_bad(&w->p, ERR_NO_ROOM, wish->key, wish->value,
 				    "is more than the %d MiB that GPU %.64s has", g->alloc_mib,
 				    g->uuid);
-	if (others + now > most)
+	if (together > most)
 		return contract_bad(&w->p, ERR_NO_ROOM, wish->key, wish->value,
 				    "does not fit: the limits on GPU %.64s would be %lld MiB of "
 				    "%lld",
-				    g->uuid, (long long)(others + now), (long long)most);
+				    g->uuid, (long long)together, (long long)most);
 	return 0;
 }
 

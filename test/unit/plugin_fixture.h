@@ -68,19 +68,20 @@ static inline int limits_set(void *ctx, const char *cgroup, const char *gpu, int
 static inline int limits_get(void *ctx, const char *cgroup, const char *gpu, int64_t *soft,
 			     int64_t *hard, int64_t *used, struct err *err)
 {
-	struct world *w = ctx;
+	const struct world *w = ctx;
+	struct limit found = {.hard = EN_LIMIT_NONE};
 
 	(void)err;
+	for (size_t i = 0; i < w->set_count; i++) {
+		if (strcmp(w->set[i].cgroup, cgroup) == 0 && strcmp(w->set[i].gpu, gpu) == 0)
+			found = w->set[i];
+	}
+	if (soft != NULL)
+		*soft = found.soft;
+	if (hard != NULL)
+		*hard = found.hard;
 	if (used != NULL)
 		*used = 0;
-	*soft = 0;
-	*hard = EN_LIMIT_NONE;
-	for (size_t i = 0; i < w->set_count; i++) {
-		if (strcmp(w->set[i].cgroup, cgroup) == 0 && strcmp(w->set[i].gpu, gpu) == 0) {
-			*soft = w->set[i].soft;
-			*hard = w->set[i].hard;
-		}
-	}
 	return 0;
 }
 

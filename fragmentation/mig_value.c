@@ -98,24 +98,20 @@ static void link_states(struct maker *m)
 
 /* ---- value iteration ---- */
 
-/* The whole part of the fifth root, of v below 2^60. */
-static int64_t root5(int64_t v)
+/* The whole part of the square root, of v below 2^24. */
+static int64_t root(int64_t v)
 {
 	int64_t r = 0;
 
-	for (int64_t b = 1 << 11; b > 0; b >>= 1) {
-		int64_t t = r + b;
-
-		if (t * t * t * t * t <= v)
-			r = t;
-	}
+	for (int64_t b = 1 << 11; b > 0; b >>= 1)
+		r += (r + b) * (r + b) <= v ? b : 0;
 	return r;
 }
 
-/* milli * (8 milli / 1000)^0.6 */
+/* milli * sqrt(8 milli / 1000) */
 static int64_t reward_of(int64_t milli)
 {
-	return milli * root5(8 * milli * 8 * milli * 8 * milli * 1000000) / 1000;
+	return milli * root(8 * milli * 1000) / 1000;
 }
 
 static int64_t profile_milli(const struct st_mig_geometry *g, int p)

@@ -6,10 +6,10 @@
  * and a request that finds no start is lost. H(state) is the relative value of the state when every request goes to the
  * best start: how much more will be served from here than from an empty GPU (Howard's policy
  * iteration; for choosing among many GPUs by such values see Krishnan and Ott, "State-dependent
- * routing for telephone traffic", CDC 1986). A request of m milli counts m * (8 m / 1000)^0.6, so that
+ * routing for telephone traffic", CDC 1986). A request of m milli counts m * sqrt(8 m / 1000), so that
  * room for large profiles, which is hard to win back, counts more than their size. Load and exponent
  * are those that did well over all mixes of `tessera-replay run --mig-workload`; others near them do,
- * too.
+ * too (MIG.md).
  *
  * With it, the cost of a state is  N = H(empty) - H(state) - (used milli) * slope,  the slope such
  * that N of the best full GPU is 0: like FGD's F it is 0 where nothing is lost, in milli of a device,

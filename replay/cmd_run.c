@@ -264,6 +264,9 @@ static const struct rp_option options[] = {
 	{"mig-gpus-per-node", "N", RP_OPT_INTEGER, &args.mig.gpus_per_node, 1, ST_GPUS_MAX, "8"},
 	{"mig-length", "N", RP_OPT_INTEGER, &args.mig.length, 1, 1000000,
 	 "mean stays that are counted, after 5 that are not; 20"},
+	{"mig-bounds", NULL, RP_OPT_FLAG, &args.mig.bounds, 0, 0,
+	 "also what could be reached: the same arrivals, were instances moved at any time (of 1g, 2g,\n"
+	 "3g, 4g, 7g); with --mig-gpus 2 the best of all policies, exactly (seconds)"},
 	{"csv", "FILE", RP_OPT_TEXT, &args.csv_path, 0, 0,
 	 "write the whole curves over the load that arrived, or over time"},
 	{"html", "FILE", RP_OPT_TEXT, &args.html_path, 0, 0,

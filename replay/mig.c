@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "replay/mig_bound.h"
 
 #define UID_CAP 24
 #define GPU_CPU 1000000 /* milli of each node: never the bound here */
@@ -14,6 +15,7 @@
 struct stay {
 	double end;
 	uint64_t number;
+	int profile;
 };
 
 struct heap {
@@ -30,6 +32,7 @@ struct sim {
 	uint64_t number;
 	double now, stranded_sum;
 	int64_t stranded_count;
+	int64_t running[ST_MIG_PROFILES_MAX];
 	struct err *err;
 };
 
@@ -169,15 +172,38 @@ static int make_placer(struct sim *s)
 static int end_stays(struct sim *s)
 {
 	while (s->heap.count > 0 && s->heap.v[0].end <= s->now) {
+		struct stay gone = heap_pop(&s->heap);
 		char uid[UID_CAP];
 		int rc;
 
-		snprintf(uid, sizeof(uid), "%llu", (unsigned long long)heap_pop(&s->heap).number);
+		s->running[gone.profile]--;
+		if (s->opt->policy == NULL)
+			continue;
+		snprintf(uid, sizeof(uid), "%llu", (unsigned long long)gone.number);
 		rc = st_cluster_pod_move(s->c, uid, ST_EVENT_GONE, s->err);
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
+}
+
+static int begin_stay(struct sim *s, int profile, double stay)
+{
+	if (heap_push(&s->heap, (struct stay){s->now + stay, s->number, profile}) < 0)
+		return err_set(s->err, ERR_NOMEM, "out of memory");
+	s->running[profile]++;
+	return 0;
+}
+
+/* All that run may be moved. */
+static int arrive_packed(struct sim *s, int profile, double stay, bool *ret_placed)
+{
+	s->number++;
+	s->running[profile]++;
+	*ret_placed = rp_mig_packs(s->opt->geometry, s->running,
+				   (int64_t)s->opt->nodes * s->opt->gpus_per_node);
+	s->running[profile]--;
+	return *ret_placed ? begin_stay(s, profile, stay) : 0;
 }
 
 /* *ret_placed: it found room. */
@@ -208,8 +234,8 @@ static int arrive(struct sim *s, int profile, double stay, bool *ret_placed)
 			       req.items[0].profile);
 	snprintf(uid, sizeof(uid), "%llu", (unsigned long long)s->number);
 	rc = st_cluster_reserve(s->c, &id, &d, s->err);
-	if (rc == 0 && heap_push(&s->heap, (struct stay){s->now + stay, s->number}) < 0)
-		rc = err_set(s->err, ERR_NOMEM, "out of memory");
+	if (rc == 0)
+		rc = begin_stay(s, profile, stay);
 	*ret_placed = rc == 0;
 	return rc;
 }
@@ -256,14 +282,15 @@ static int simulate(struct sim *s, struct rp_mig_result *ret)
 		s->now += exponential(&s->rng, 1 / rate);
 		rc = end_stays(s);
 		if (rc == 0)
-			rc = arrive(s, profile, stay, &placed);
+			rc = o->policy != NULL ? arrive(s, profile, stay, &placed)
+					       : arrive_packed(s, profile, stay, &placed);
 		if (rc < 0 || s->now < o->warm)
 			continue;
 		ret->arrivals++;
 		ret->units_arrived += o->geometry->profiles[profile].units;
 		ret->placed += placed;
 		ret->units_placed += placed ? o->geometry->profiles[profile].units : 0;
-		s->stranded_sum += stranded_now(s);
+		s->stranded_sum += o->policy != NULL ? stranded_now(s) : 0;
 		s->stranded_count++;
 	}
 	if (s->stranded_count > 0)
@@ -286,9 +313,10 @@ int rp_mig_run(const struct rp_mig_options *opt, struct rp_mig_result *ret, stru
 	double start = cpu_s();
 	int rc;
 
-	rng_init(&s.rng, opt->seed * UINT64_C(0x9e3779b97f4a7c15) + 1);
+	rng_init(&s.rng, opt->seed);
+	rng_init(&s.rng, rng_next(&s.rng)); /* else a seed's draws are the next one's, shifted */
 	rc = make_cluster(&s);
-	if (rc == 0)
+	if (rc == 0 && opt->policy != NULL)
 		rc = make_placer(&s);
 	if (rc == 0)
 		rc = simulate(&s, &r);

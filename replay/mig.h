@@ -32,14 +32,17 @@ struct rp_mig_options {
 	int64_t load_permille; /* memory units asked for, as a part of all, were all placed; 1000 = all */
 	uint32_t warm, length; /* mean stays before counting, and counted */
 	bool online;           /* the placer estimates the mix, as the extender does */
-	const struct po_policy *policy;
+	const struct po_policy
+		*policy; /* NULL: instances are moved at any time and without cost, so that
+					 * one finds room where any arrangement of all has it
+					 * (rp_mig_packs_known(), mig_bound.h) */
 	uint64_t seed;
 };
 
 struct rp_mig_result {
 	int64_t arrivals, placed;            /* counted workloads */
 	int64_t units_arrived, units_placed; /* memory units */
-	double stranded; /* memory units of a GPU that are free and out of reach: mean over arrivals, GPUs
+	double stranded; /* 0 without a policy; memory units of a GPU that are free and out of reach: mean over arrivals, GPUs
 			  * and, by weight, profiles (FGD's F carried over to starts) */
 	double cpu_s;
 };
@@ -57,7 +60,7 @@ struct rp_mig_args {
 	size_t policy_count;
 	const uint64_t *seeds;
 	size_t seed_count;
-	bool online, json;
+	bool online, json, bounds;
 };
 int rp_mig_command(const struct rp_mig_args *a);
 

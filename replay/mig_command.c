@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "replay/command.h"
 #include "replay/mig.h"
+#include "replay/mig_bound.h"
 
 #define SIZES 5
 #define STAYS_WARM 5
@@ -122,11 +123,40 @@ static double percent_more(double a, double b)
 	return b > 0 ? (a / b - 1) * 100 : 0;
 }
 
-static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r,
-		      const struct rp_mig_result *base, const char *policy)
+static const char *deviation(char text[static 12], const struct spread *s, bool known)
 {
-	double v[5][RP_SEEDS_MAX];
-	struct spread s[5];
+	if (!known)
+		return "+-    -";
+	snprintf(text, 12, "+-%5.2f", s->deviation);
+	return text;
+}
+
+/* 79 columns; one seed has no deviation, the bound strands nothing. */
+static void print_line(const char *policy, const struct spread s[static 6], bool spreads,
+		       bool strands)
+{
+	char d[3][12];
+
+	printf("%-10s %6.2f %6.2f ", policy, s[0].mean, s[5].mean);
+	if (strands)
+		printf("%8.3f ", s[1].mean);
+	else
+		printf("%8s ", "-");
+	printf("%+6.2f %s %+6.2f %s ", s[2].mean, deviation(d[0], &s[2], spreads), s[3].mean,
+	       deviation(d[1], &s[3], spreads));
+	if (strands)
+		printf("%+7.2f %s\n", s[4].mean, deviation(d[2], &s[4], spreads));
+	else
+		printf("%7s\n", "-");
+}
+
+/* policy NULL: the bound. */
+static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r,
+		      const struct rp_mig_result *base, const struct po_policy *p)
+{
+	const char *policy = p != NULL ? p->name : "(movable)";
+	double v[6][RP_SEEDS_MAX];
+	struct spread s[6];
 
 	for (size_t i = 0; i < a->seed_count; i++) {
 		v[0][i] = 100.0 * (double)r[i].placed / (double)r[i].arrivals;
@@ -134,22 +164,24 @@ static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r
 		v[2][i] = percent_more((double)r[i].placed, (double)base[i].placed);
 		v[3][i] = percent_more((double)r[i].units_placed, (double)base[i].units_placed);
 		v[4][i] = percent_more(r[i].stranded, base[i].stranded);
+		v[5][i] = 100.0 * (double)r[i].units_placed / (double)r[i].units_arrived;
 	}
-	for (int k = 0; k < 5; k++)
+	for (int k = 0; k < 6; k++)
 		s[k] = spread_of(v[k], a->seed_count);
 	if (a->json)
-		printf("{\"policy\":\"%s\",\"placed_percent\":%.3f,\"stranded_units\":%.4f,"
-		       "\"placed_more_percent\":[%.3f,%.3f],\"units_more_percent\":[%.3f,%.3f],"
+		printf("{\"policy\":\"%s\",\"placed_percent\":%.3f,\"units_percent\":%.3f,"
+		       "\"stranded_units\":%.4f,\"placed_more_percent\":[%.3f,%.3f],\"units_more_percent\":[%.3f,%.3f],"
 		       "\"stranded_more_percent\":[%.3f,%.3f]}",
-		       policy, s[0].mean, s[1].mean, s[2].mean, s[2].deviation, s[3].mean,
-		       s[3].deviation, s[4].mean, s[4].deviation);
-	else if (a->seed_count == 1)
-		printf("%-12s %7.2f %9.3f   %+6.2f +-    -   %+6.2f +-    -   %+7.2f +-    -\n",
-		       policy, s[0].mean, s[1].mean, s[2].mean, s[3].mean, s[4].mean);
+		       policy, s[0].mean, s[5].mean, s[1].mean, s[2].mean, s[2].deviation,
+		       s[3].mean, s[3].deviation, s[4].mean, s[4].deviation);
 	else
-		printf("%-12s %7.2f %9.3f   %+6.2f +-%5.2f   %+6.2f +-%5.2f   %+7.2f +-%5.2f\n",
-		       policy, s[0].mean, s[1].mean, s[2].mean, s[2].deviation, s[3].mean,
-		       s[3].deviation, s[4].mean, s[4].deviation);
+		print_line(policy, s, a->seed_count > 1, p != NULL);
+}
+
+/* The policies, and the bound where it is asked for and known. */
+static size_t rows(const struct rp_mig_args *a, const struct rp_mig_options *o)
+{
+	return a->policy_count + (a->bounds && rp_mig_packs_known(o->geometry, o->mix));
 }
 
 static int run_all(const struct rp_mig_args *a, struct rp_mig_options *o,
@@ -157,35 +189,61 @@ static int run_all(const struct rp_mig_args *a, struct rp_mig_options *o,
 {
 	int rc = 0;
 
-	for (size_t k = 0; rc == 0 && k < a->policy_count; k++)
+	for (size_t k = 0; rc == 0 && k < rows(a, o); k++)
 		for (size_t i = 0; rc == 0 && i < a->seed_count; i++) {
-			o->policy = a->policies[k];
+			o->policy = k < a->policy_count ? a->policies[k] : NULL;
 			o->seed = a->seeds[i];
 			rc = rp_mig_run(o, &results[k * a->seed_count + i], err);
 		}
 	return rc;
 }
 
-static void print_all(const struct rp_mig_args *a, const struct rp_mig_options *o,
-		      const struct rp_mig_result *results)
+static int print_best(const struct rp_mig_args *a, const struct rp_mig_options *o, struct err *err)
 {
+	struct rp_mig_best b;
+	int rc = rp_mig_best_of_two(o->geometry, o->mix, o->load_permille, &b, err);
+
+	if (rc < 0)
+		return rc;
+	if (a->json)
+		printf(",{\"policy\":\"(best)\",\"placed_percent\":%.3f,\"units_percent\":%.3f},"
+		       "{\"policy\":\"(best, refusing)\",\"placed_percent\":%.3f,"
+		       "\"units_percent\":%.3f}",
+		       b.workloads, b.units, b.refusing_workloads, b.refusing_units);
+	else
+		printf("\nat most, in the long run: %.2f %% of the workloads, or %.2f %% of the units, "
+		       "who places what fits;\n%.2f %%, or %.2f %%, who may refuse it "
+		       "(proven to within %.2f)\n",
+		       b.workloads, b.units, b.refusing_workloads, b.refusing_units, b.width);
+	return 0;
+}
+
+static int print_all(const struct rp_mig_args *a, const struct rp_mig_options *o,
+		     const struct rp_mig_result *results, struct err *err)
+{
+	int rc = 0;
+
 	if (a->json)
 		printf("[");
 	else
 		printf("%u nodes with %u GPUs each (%s), %s, load %" PRId64 ".%03" PRId64
-		       ", %zu seeds; more than %s, mean and deviation\n\n"
-		       "policy       placed %%  stranded    placed %%          units %%           "
-		       "stranded %%\n",
+		       ", %zu seeds\nplaced and units: %% of what arrived; then %% more than %s, mean and deviation\n\n"
+		       "policy     placed  units stranded         placed          units        "
+		       "stranded\n",
 		       o->nodes, o->gpus_per_node, o->geometry->model, o->mix->name,
 		       o->load_permille / 1000, o->load_permille % 1000, a->seed_count,
 		       a->policies[0]->name);
-	for (size_t k = 0; k < a->policy_count; k++) {
+	for (size_t k = 0; k < rows(a, o); k++) {
 		if (a->json && k > 0)
 			printf(",");
-		print_row(a, &results[k * a->seed_count], results, a->policies[k]->name);
+		print_row(a, &results[k * a->seed_count], results,
+			  k < a->policy_count ? a->policies[k] : NULL);
 	}
+	if (a->bounds && a->gpus == 2)
+		rc = print_best(a, o, err);
 	if (a->json)
 		printf("]\n");
+	return rc;
 }
 
 static int options_fill(const struct rp_mig_args *a, struct rp_mig_options *o,
@@ -231,17 +289,16 @@ int rp_mig_command(const struct rp_mig_args *a)
 
 	if (rc < 0)
 		return rp_command_failed(rc, &err);
-	results = calloc(a->policy_count * a->seed_count, sizeof(*results));
+	results = calloc(rows(a, &o) * a->seed_count, sizeof(*results));
 	if (results == NULL) {
 		(void)err_set(&err, ERR_NOMEM, "out of memory");
 		return rp_command_failed(ERR_NOMEM, &err);
 	}
 	rc = run_all(a, &o, results, &err);
-	if (rc == 0) {
-		print_all(a, &o, results);
-		if (fflush(stdout) != 0 || ferror(stdout))
-			rc = err_set(&err, ERR_IO, "cannot write to standard output");
-	}
+	if (rc == 0)
+		rc = print_all(a, &o, results, &err);
+	if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		rc = err_set(&err, ERR_IO, "cannot write to standard output");
 	free(results);
 	return rc == 0 ? RP_EXIT_OK : rp_command_failed(rc, &err);
 }

@@ -20,14 +20,20 @@ type gpuCluster struct {
 
 func newGPUCluster(t *testing.T) *gpuCluster {
 	t.Helper()
+	return newClusterOf(t, []harness.FakeGPU{{UUID: "GPU-a", MemMiB: 81920}, {UUID: "GPU-b", MemMiB: 81920}}, nil)
+}
+
+// newClusterOf has a node with these GPUs, these lines more in its driver's script and arguments of its agent.
+func newClusterOf(t *testing.T, gpus []harness.FakeGPU, lines []string, args ...string) *gpuCluster {
+	t.Helper()
 	bare := harness.NewNode(nodeName, 0, 0)
 	w := newWorld(t, setup{nodes: []*harness.Node{bare}})
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	token, err := w.cp.AgentToken(nodeName)
 	must(t, err)
 	must(t, harness.WriteKubeconfig(kubeconfig, w.cp.Base, w.cp.CAFile, token, ""))
-	return &gpuCluster{w, newGPUNode(t, true, "--publish=yes", "--kubeconfig="+kubeconfig,
-		"--no-gate=host-pid"), t}
+	return &gpuCluster{w, newNodeOf(t, true, gpus, lines, append([]string{"--publish=yes",
+		"--kubeconfig=" + kubeconfig, "--no-gate=host-pid"}, args...)...), t}
 }
 
 // waitNode waits until cond holds for the node.

@@ -82,3 +82,73 @@ func TestAgentMakesInstances(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// waitInstances waits until the inventory of the node says of GPU-a that it has these, "profile:start", all ours.
+func (c *gpuCluster) waitInstances(want ...string) {
+	c.t.Helper()
+	c.waitNode(fmt.Sprintf("instances %v", want), func(n *harness.Node) bool {
+		inv, ok := n.Inventory()
+		if !ok || len(inv.GPUs) == 0 || inv.GPUs[0].MIG == nil {
+			return false
+		}
+		var have []string
+		for _, i := range inv.GPUs[0].MIG.Instances {
+			if !i.Ours {
+				return false
+			}
+			have = append(have, fmt.Sprintf("%s:%d", i.Profile, i.Start))
+		}
+		slices.Sort(have)
+		return slices.Equal(have, want)
+	})
+}
+
+// From the annotation to the instance and back: what the user writes, what the extender decides, what the driver
+// has, what the container sees and what the inventory says agree at every step; so do the extender's books.
+func TestAgentMIGCluster(t *testing.T) {
+	c := newClusterOf(t, []harness.FakeGPU{{UUID: "GPU-a", MemMiB: 81920, More: "mig=on"},
+		{UUID: "GPU-b", MemMiB: 81920}}, migProfiles, "--mig-linger=1")
+	c.waitReady("True")
+	c.waitInstances()
+	ids := map[string]string{"1g.10gb": "19", "2g.20gb": "14", "3g.40gb": "9"}
+	var placed, driver []string
+	var pods []*harness.Pod
+	var containers []*harness.Created
+	for i, profile := range []string{"3g.40gb", "2g.20gb", "1g.10gb"} {
+		name := fmt.Sprintf("mig-%d", i)
+		c.make(harness.NewPod(name).Annotate(harness.TesseraContainers+"main.mig-profile", profile))
+		p := c.waitWoken(t, name)
+		grants, err := harness.Grants(p)
+		must(t, err)
+		g := grants["main"]
+		if g == nil || len(g.Placement) != 1 || g.Placement[0].UUID != "GPU-a" || g.Placement[0].Profile != profile {
+			t.Fatalf("%s has %v", name, g)
+		}
+		start := g.Placement[0].Start
+		running := c.kubelet(p, teller())
+		if v := variables(told(t, running))["NVIDIA_VISIBLE_DEVICES"]; !strings.HasPrefix(v,
+			fmt.Sprintf("MIG-0-%d-", start)) {
+			t.Errorf("%s at %d sees %q", profile, start, v)
+		}
+		driver = append(driver, fmt.Sprintf("%s:%d", ids[profile], start))
+		placed = append(placed, fmt.Sprintf("%s:%d", profile, start))
+		slices.Sort(driver)
+		slices.Sort(placed)
+		c.node.wantInstances(0, driver...)
+		c.waitInstances(placed...)
+		pods, containers = append(pods, p), append(containers, running)
+	}
+	c.verify()
+	for i := range pods {
+		must(t, containers[i].Remove())
+		must(t, c.cp.Admin.RemovePod(pods[i]))
+	}
+	c.node.wantInstances(30 * time.Second)
+	c.waitInstances()
+	// All of it is there again.
+	c.make(harness.NewPod("whole").Annotate(harness.TesseraContainers+"main.mig-profile", "7g.80gb"))
+	c.kubelet(c.waitWoken(t, "whole"), teller())
+	c.node.wantInstances(0, "0:0")
+	c.waitInstances("7g.80gb:0")
+	c.verify()
+}

@@ -76,6 +76,8 @@ Test(replay_commands, exit_status_of_run)
 		{"--nodes " NODES " --pods " PODS " --time made --inflate 2", 2},
 		{"--nodes " NODES " --pods " PODS " --jobs 0", 2},
 		{"--mig-workload thirds --mig-gpus 4 --mig-gpus-per-node 2 --seed 1-3", 0},
+		{"--mig-workload ends --mig-gpus 2 --mig-gpus-per-node 2 --mig-bounds --seed 1-2",
+		 0},
 		{"--mig-workload 1g.6gb=2,4g.24gb=1 --mig-product NVIDIA-A30 --mig-gpus 2 "
 		 "--mig-gpus-per-node 1 --mig-length 3 --workload online --policy ca-fgd --json",
 		 0},

@@ -263,6 +263,7 @@ type Profile struct {
 type Instance struct {
 	Profile string `json:"profile"`
 	Start   int    `json:"start"`
+	Ours    bool   `json:"ours,omitempty"`
 }
 
 // H100MIG is the geometry of an H100 with 80 GB.

@@ -11,7 +11,7 @@
 
 /* Of all subcommands; doctor has one meaning more of 1. */
 #define EN_EXIT_STATUS_TEXT                                                                        \
-	"exit status: 0; 2 wrong options, configuration or input; 1 all that fails otherwise\n"
+	"exit status: 0; 2 wrong options, configuration or input; 1 all else that fails\n"
 
 struct en_run_options {
 	/* Strings belong to argv, the environment or the table. "" = not given. */

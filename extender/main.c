@@ -230,10 +230,10 @@ static int serve(struct program *p, struct ex_service *s, struct ex_api *api, st
 		.log = p->log,
 	};
 	struct ex_server *server;
+	int rc = ex_server_start(&cfg, &server, err);
 
-	server = ex_server_start(&cfg, err);
-	if (server == NULL)
-		return ERR_IO;
+	if (rc < 0)
+		return rc;
 	fprintf(stderr, "listening on %s\n", ex_server_url(server));
 	wait_for_end(p);
 	ex_server_stop(server);

@@ -360,7 +360,7 @@ void ex_options_help(struct buf *b)
 		buf_printf(b, "  %-12s ", p->name);
 		option_wrapped(b, p->help, 15, 15);
 	}
-	buf_puts(b, "\nexit status: 0; 2 wrong options, files or values; 1 all that fails otherwise\n");
+	buf_puts(b, "\nexit status: 0; 2 wrong options, files or values; 1 all else that fails\n");
 }
 
 void ex_options_markdown(struct buf *b)

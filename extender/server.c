@@ -472,15 +472,14 @@ static void server_free(struct ex_server *s)
 	free(s);
 }
 
-struct ex_server *ex_server_start(const struct ex_server_config *cfg, struct err *err)
+int ex_server_start(const struct ex_server_config *cfg, struct ex_server **ret, struct err *err)
 {
 	struct ex_server *s = calloc(1, sizeof(*s));
 	int rc;
 
-	if (s == NULL) {
-		err_set(err, ERR_NOMEM, "out of memory");
-		return NULL;
-	}
+	*ret = NULL;
+	if (s == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
 	s->cfg = *cfg;
 	s->listen_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
@@ -495,9 +494,10 @@ struct ex_server *ex_server_start(const struct ex_server_config *cfg, struct err
 				     strerror(errno));
 	}
 	if (rc == 0)
-		return s;
-	server_free(s);
-	return NULL;
+		*ret = s;
+	else
+		server_free(s);
+	return rc;
 }
 
 const char *ex_server_url(const struct ex_server *s)

@@ -32,7 +32,7 @@ struct ex_server_config {
 };
 
 /* Serves until ex_server_stop(). ERR_INVALID: an address that cannot be; ERR_IO, ERR_NOMEM. */
-struct ex_server *ex_server_start(const struct ex_server_config *cfg, struct err *err);
+int ex_server_start(const struct ex_server_config *cfg, struct ex_server **ret, struct err *err);
 /* "http://127.0.0.1:8080", with the port that was taken. */
 const char *ex_server_url(const struct ex_server *s);
 /* Accepts nothing more, lets the requests under way finish (10 s at most), frees. NULL is allowed. */

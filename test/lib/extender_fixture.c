@@ -369,8 +369,7 @@ void xf_http_open(struct xf_http *h, struct xf *f, size_t max_body)
 	struct err err = ERR_INIT;
 
 	memset(h, 0, sizeof(*h));
-	h->server = ex_server_start(&cfg, &err);
-	cr_assert_not_null(h->server, "%s", err.msg);
+	cr_assert_eq(ex_server_start(&cfg, &h->server, &err), 0, "%s", err.msg);
 	h->curl = curl_easy_init();
 	cr_assert_not_null(h->curl);
 }

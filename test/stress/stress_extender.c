@@ -213,14 +213,13 @@ static void play(const char *policy, const char *cluster, uint64_t seed)
 	close(fd);
 	printf("policy %s, seed %d\n", policy, (int)seed);
 	s = open_service(cluster, journal, po_policy_find(policy));
-	server = ex_server_start(&(struct ex_server_config){.listen = "127.0.0.1:0",
-							    .threads = 4,
-							    .max_body = 1 << 20,
-							    .score_rest = 9,
-							    .service = s,
-							    .metrics = &metrics},
-				 &err);
-	if (server == NULL)
+	if (ex_server_start(&(struct ex_server_config){.listen = "127.0.0.1:0",
+						       .threads = 4,
+						       .max_body = 1 << 20,
+						       .score_rest = 9,
+						       .service = s,
+						       .metrics = &metrics},
+			    &server, &err) < 0)
 		die("server", err.msg);
 	base_url = ex_server_url(server);
 	clients_run(seed);

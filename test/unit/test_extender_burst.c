@@ -75,8 +75,7 @@ static void open_all(void)
 	xf_open(&f, buf_str(&b), NULL, NULL);
 	buf_fini(&b);
 	cfg.service = f.s;
-	server = ex_server_start(&cfg, &err);
-	cr_assert_not_null(server, "%s", err.msg);
+	cr_assert_eq(ex_server_start(&cfg, &server, &err), 0, "%s", err.msg);
 	body = xf_args((struct xf_pod){.uid = "a", .annotations = "\"gpu-fraction\":\"0.1\""},
 		       "n1");
 	snprintf(request, sizeof(request),

@@ -58,8 +58,7 @@ static void serve(const char *client_ca)
 	tls = ex_tls_new(cert, key, client_ca, &err);
 	cr_assert_not_null(tls, "%s", err.msg);
 	cfg.tls = tls;
-	server = ex_server_start(&cfg, &err);
-	cr_assert_not_null(server, "%s", err.msg);
+	cr_assert_eq(ex_server_start(&cfg, &server, &err), 0, "%s", err.msg);
 	cr_expect_eq(strncmp(ex_server_url(server), "https://127.0.0.1:", 18), 0);
 }
 

@@ -68,8 +68,7 @@ static void start(struct stand *s, const char *policy)
 	cr_assert_eq(ex_service_load_file(s->service, s->json_path, &err), 0, "%s", err.msg);
 	cr_assert_eq(ex_service_start(s->service, &err), 0, "%s", err.msg);
 	http.service = s->service;
-	s->server = ex_server_start(&http, &err);
-	cr_assert_not_null(s->server, "%s", err.msg);
+	cr_assert_eq(ex_server_start(&http, &s->server, &err), 0, "%s", err.msg);
 }
 
 static void stop(struct stand *s)

@@ -272,6 +272,7 @@ static int init(struct ex_api *a, struct err *err)
 	a->cfg.renew_ms = a->cfg.renew_ms != 0 ? a->cfg.renew_ms : 10000;
 	a->cfg.retry_ms = a->cfg.retry_ms != 0 ? a->cfg.retry_ms : 2000;
 	a->clock = a->cfg.clock != NULL ? *a->cfg.clock : ku_clock_real;
+	pthread_mutex_init(&a->sight, NULL);
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -372,6 +373,7 @@ void ex_api_stop(struct ex_api *a)
 	free(a->identity);
 	pthread_cond_destroy(&a->work);
 	pthread_mutex_destroy(&a->lock);
+	pthread_mutex_destroy(&a->sight);
 	free(a);
 }
 

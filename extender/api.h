@@ -95,7 +95,7 @@ struct ex_api_stats {
 	int64_t post_wait_us_max; /* from a bind's arrival to its POST, largest of all */
 	uint64_t post_wait_us_sum, post_wait[EX_LATENCY_BUCKETS + 1]; /* as ex_latency_bucket() */
 	uint64_t totals_written, totals_failed;
-	uint64_t limits_written, limits_refused, limits_failed; /* of containers that run */
+	uint64_t limits_written, limits_refused, limits_failed, limits_stale; /* of running ones */
 	uint64_t refusals_held;
 	uint64_t pods_held; /* bound pods that cannot be booked now */
 	uint64_t requests, retries, failures, throttled, unauthorized, token_reads;

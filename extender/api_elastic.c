@@ -13,16 +13,18 @@
 #define DEADLINE_MS 4000
 #define AGAIN_US 2000000 /* the outcome of a PATCH is unknown */
 #define RETRY_US                                                                                   \
-	30000000 /* it was refused by the API server, or should have been told by the watch */
+	30000000      /* it was refused by the API server, or should have been told by the watch */
+#define LOOKS_MAX 256 /* in one turn of the worker, which has others to serve */
 
 /* A bound pod with a wish, as the watch told of it last. Under the api's lock. */
 struct ex_wish {
 	UT_hash_handle hh; /* by uid */
 	char *uid, *text;
-	uint64_t seen; /* so many times told */
+	uint64_t seen; /* the number of the telling, of all of them */
 	int64_t due_us;
-	uint64_t room; /* refused: looked at again when it has grown beyond this */
-	bool refused, busy;
+	uint64_t looked; /* the number of the last look */
+	uint64_t room;   /* waits: looked at again when it has grown beyond this */
+	bool waits, busy;
 	char said[ERR_MSG_CAP]; /* the refusal that was told last */
 };
 
@@ -30,6 +32,7 @@ struct ex_wish {
 struct look {
 	struct ex_api *api;
 	uint64_t seen;
+	bool again; /* nothing new but room */
 	cJSON *obj;
 	struct ku_arena *arena;
 	struct st_pod_spec pod;
@@ -101,9 +104,9 @@ int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSO
 	if (w != NULL) {
 		old = w->text;
 		w->text = text;
-		w->seen++;
+		w->seen = ++a->wishes_seen;
 		w->due_us = 0;
-		w->refused = false;
+		w->waits = false;
 		pthread_cond_broadcast(&a->work);
 	}
 	pthread_mutex_unlock(&a->lock);
@@ -139,8 +142,36 @@ static void say(struct look *l, enum log_level level, const char *what, int stat
 		  l->pod.name, l->pod.uid, status, log_quote(text, quoted, sizeof(quoted)));
 }
 
+/* Is the pod as it was looked at what the watch told last? With sight held. */
+static bool newest(const struct look *l)
+{
+	const struct ex_wish *w;
+	bool ret;
+
+	pthread_mutex_lock(&l->api->lock);
+	HASH_FIND_STR(l->api->wishes, l->pod.uid, w);
+	ret = w != NULL && w->seen == l->seen;
+	pthread_mutex_unlock(&l->api->lock);
+	return ret;
+}
+
+/* What was told since has been booked as it is. */
+static void undo(struct look *l)
+{
+	bool undone;
+
+	pthread_mutex_lock(&l->api->sight);
+	undone = newest(l);
+	if (undone)
+		ex_elastic_undo(l->api->cfg.service, &l->pod, &l->plan);
+	pthread_mutex_unlock(&l->api->sight);
+	if (undone)
+		ex_api_room_grew(l->api);
+}
+
 /* The look is over, and no more: at due_us the pod is looked at again; INT64_MAX: not before it is told
- * of anew; refused: or before there is room. */
+ * of anew; refused for want of room: or before there is some. That the room has changed is no news: events
+ * would come with every pod that ends. */
 static void rest(struct look *l, int64_t due_us, bool refused, uint64_t room)
 {
 	struct ex_api *a = l->api;
@@ -151,12 +182,12 @@ static void rest(struct look *l, int64_t due_us, bool refused, uint64_t room)
 	HASH_FIND_STR(a->wishes, l->pod.uid, w);
 	if (w != NULL) {
 		w->busy = false;
-		news = refused && strcmp(w->said, l->plan.why.msg) != 0;
+		news = refused && !l->again && strcmp(w->said, l->plan.why.msg) != 0;
 		snprintf(w->said, sizeof(w->said), "%s", refused ? l->plan.why.msg : "");
 	}
 	if (w != NULL && w->seen == l->seen) {
 		w->due_us = due_us;
-		w->refused = refused;
+		w->waits = refused && l->plan.no_room;
 		w->room = room;
 	}
 	a->stats.limits_refused += news;
@@ -174,22 +205,25 @@ static void on_written(void *ctx, const struct ku_reply *reply)
 	struct ex_api *a = l->api;
 	int s = reply->status;
 	bool ok = reply->kind == KU_REPLY_HTTP && s == 200;
-	/* 409: somebody has written the pod since; 404: it is gone. The watch tells. */
+	/* 409: somebody has written the pod since; 404: it is gone. The watch tells. That somebody may
+	 * have been we, when no answer came: so the books stay until then. */
 	bool stale = reply->kind == KU_REPLY_HTTP && (s == 409 || s == 404);
-	bool never = !ok && ((reply->kind == KU_REPLY_HTTP && s >= 400 && s < 500 && s != 429) ||
-			     !reply->sent);
+	bool never =
+		!ok && !stale &&
+		((reply->kind == KU_REPLY_HTTP && s >= 400 && s < 500 && s != 429) || !reply->sent);
 
+	if (never)
+		undo(l);
 	pthread_mutex_lock(&a->lock);
 	a->stats.limits_written += ok;
+	a->stats.limits_stale += stale;
 	a->stats.limits_failed += !ok && !stale;
 	pthread_mutex_unlock(&a->lock);
 	if (ok)
 		say(l, LOG_LEVEL_INFO, "memory-limit-written", s, l->plan.text);
 	else if (!stale && reply->kind != KU_REPLY_CANCELLED)
 		say(l, LOG_LEVEL_WARN, "memory-limit-failed", s, reply->text);
-	if (never)
-		ex_elastic_undo(a->cfg.service, &l->pod, &l->plan);
-	rest(l, ex_api_now_us(a) + (ok || never ? RETRY_US : AGAIN_US), false, 0);
+	rest(l, ex_api_now_us(a) + (ok || stale || never ? RETRY_US : AGAIN_US), false, 0);
 }
 
 /* {"metadata":{"uid":...,"resourceVersion":...,"annotations":{...}}}; NULL: no memory. */
@@ -242,6 +276,7 @@ static struct look *look_new(struct ex_api *a, const struct ex_wish *w)
 		return NULL;
 	l->api = a;
 	l->seen = w->seen;
+	l->again = w->waits;
 	l->arena = ku_arena_new();
 	if (l->arena != NULL && ku_json_parse(w->text, strlen(w->text), &l->obj, &err) == 0 &&
 	    ku_pod_decode(l->obj, l->arena, &l->pod, &err) == 0)
@@ -254,37 +289,53 @@ static void look_at(struct look *l)
 {
 	struct ex_api *a = l->api;
 	uint64_t room = ex_api_room(a);
-	enum ex_elastic what;
+	enum ex_elastic what = EX_ELASTIC_NONE;
 	struct err err = ERR_INIT;
 	int64_t again = ex_api_now_us(a) + RETRY_US;
+	int rc = 0;
 
-	if (ex_elastic_plan(a->cfg.service, &l->pod, &l->plan, &what, &err) < 0) {
+	pthread_mutex_lock(&a->sight);
+	if (newest(l))
+		rc = ex_elastic_plan(a->cfg.service, &l->pod, &l->plan, &what, &err);
+	pthread_mutex_unlock(&a->sight);
+	if (rc < 0) {
 		rest(l, again, false, 0);
 	} else if (what != EX_ELASTIC_WRITE) {
 		rest(l, INT64_MAX, what == EX_ELASTIC_REFUSED, room);
 	} else if (write_plan(l, &err) < 0) {
-		ex_elastic_undo(a->cfg.service, &l->pod, &l->plan);
+		undo(l);
 		rest(l, again, false, 0);
 	}
 }
 
-/* The next one that is due; NULL and *ret_any: there was no memory for it. */
-static struct look *next_look(struct ex_api *a, bool *ret_any)
+/* Of those that are due, the one that waits longest. Under the lock. */
+static struct ex_wish *next_wish(const struct ex_api *a)
 {
 	int64_t now = ex_api_now_us(a);
+	struct ex_wish *next = NULL;
+
+	for (struct ex_wish *w = a->wishes; w != NULL; w = w->hh.next) {
+		if (!w->busy && (w->due_us <= now || (w->waits && w->room != a->room)) &&
+		    (next == NULL || w->looked < next->looked))
+			next = w;
+	}
+	return next;
+}
+
+/* NULL and *ret_any: there was no memory for it. */
+static struct look *next_look(struct ex_api *a, bool *ret_any)
+{
 	struct look *l = NULL;
 	struct ex_wish *w;
 
 	pthread_mutex_lock(&a->lock);
-	for (w = a->wishes; w != NULL; w = w->hh.next) {
-		if (!w->busy && (w->due_us <= now || (w->refused && w->room != a->room)))
-			break;
-	}
+	w = next_wish(a);
 	*ret_any = w != NULL;
 	if (w != NULL) {
 		l = look_new(a, w);
-		w->due_us = now + RETRY_US;
-		w->refused = false;
+		w->looked = ++a->wish_looks;
+		w->due_us = ex_api_now_us(a) + RETRY_US;
+		w->waits = false;
 		w->busy = l != NULL;
 	}
 	pthread_mutex_unlock(&a->lock);
@@ -299,7 +350,7 @@ void ex_api_wishes_run(struct ex_api *a)
 
 	if (!ex_api_ready(a, why, sizeof(why)))
 		return;
-	while (any) {
+	for (int i = 0; any && i < LOOKS_MAX; i++) {
 		l = next_look(a, &any);
 		if (l != NULL)
 			look_at(l);

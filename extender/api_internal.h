@@ -60,6 +60,9 @@ struct ex_api {
 	struct ex_watched_node *nodes;
 	struct ex_held *held; /* bound pods that could not be booked, by uid */
 
+	/* What the watch told of a pod last, its wish and the books go together. Taken before the service's
+	 * lock and before the one below. */
+	pthread_mutex_t sight;
 	pthread_mutex_t lock; /* never held over a call that takes the service's lock */
 	pthread_cond_t work;
 	/* under it: */
@@ -69,6 +72,7 @@ struct ex_api {
 	int64_t hold_saved_us, hold_counted_us; /* time that holds may take, and counted when */
 	struct ex_total *totals, *totals_due;
 	struct ex_wish *wishes;
+	uint64_t wishes_seen, wish_looks;
 	bool nodes_synced, pods_synced, verify_due;
 	struct ex_api_stats stats;
 	/* of the worker: */
@@ -130,7 +134,7 @@ void ex_api_totals_run(struct ex_api *a);
 void ex_api_totals_fini(struct ex_api *a);
 
 /* ---- api_elastic.c ---- */
-/* A bound pod as it is: its wishes for memory limits. Watcher's thread. ERR_NOMEM. */
+/* A bound pod as it is: its wishes for memory limits. Watcher's thread, with sight held. ERR_NOMEM. */
 int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
 		     struct err *err);
 void ex_api_wish_drop(struct ex_api *a, const char *uid);

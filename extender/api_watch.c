@@ -105,6 +105,22 @@ static void tell_held(struct ex_api *a, const struct st_pod_spec *pod, const cha
 						    .message = text});
 }
 
+/* Into the books, and what it wishes: one step, for whoever looks at the wish. */
+static int mirror_pod(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
+		      struct ex_mirror_pod *told, struct err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&a->sight);
+	rc = ex_mirror_pod(a->cfg.service, pod, false, told, err);
+	if (rc == 0 && told->kind == EX_MIRROR_BOUND)
+		rc = ex_api_wish_note(a, pod, obj, err);
+	if (rc < 0 || told->kind != EX_MIRROR_BOUND)
+		ex_api_wish_drop(a, pod->uid);
+	pthread_mutex_unlock(&a->sight);
+	return rc;
+}
+
 static int take_pod(struct ex_api *a, const cJSON *obj, struct err *err)
 {
 	struct st_pod_spec pod;
@@ -123,22 +139,18 @@ static int take_pod(struct ex_api *a, const cJSON *obj, struct err *err)
 			  meta(obj, "uid"), log_quote(why.msg, quoted, sizeof(quoted)));
 		return 0;
 	}
-	rc = ex_mirror_pod(a->cfg.service, &pod, false, &told, err);
+	rc = mirror_pod(a, &pod, obj, &told, err);
 	if (rc < 0)
 		return rc;
 	if (told.kind == EX_MIRROR_HELD) {
 		rc = held_put(a, &pod, obj, err);
-	} else if (held_known(a, pod.uid) || told.kind == EX_MIRROR_DONE) {
+	} else if (held_known(a, pod.uid) || told.kind == EX_MIRROR_DONE || told.shrunk) {
 		held_drop(a, pod.uid);
 		ex_api_room_grew(a);
 	}
 	if (told.kind == EX_MIRROR_HELD && told.fenced && told.news)
 		tell_held(a, &pod, told.why.msg);
 	count_held(a);
-	if (told.kind != EX_MIRROR_BOUND)
-		ex_api_wish_drop(a, pod.uid);
-	else if (rc == 0)
-		rc = ex_api_wish_note(a, &pod, obj, err);
 	return rc;
 }
 

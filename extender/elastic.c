@@ -74,7 +74,9 @@ static int plan_locked(struct ex_service *s, const struct st_pod_spec *pod,
 	if (held == NULL || held->fenced || held->state != ST_POD_OBSERVED)
 		return 0;
 	want = p->was;
-	if (st_contract_wishes(s->c, pod, opt, &want, &changed, &p->why) < 0) {
+	rc = st_contract_wishes(s->c, pod, opt, &want, &changed, &p->why);
+	if (rc < 0) {
+		p->no_room = rc == ERR_NO_ROOM;
 		*ret = EX_ELASTIC_REFUSED;
 		return 0;
 	}

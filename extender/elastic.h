@@ -16,6 +16,7 @@ struct ex_elastic_plan {
 	struct st_decision was, booked; /* books until it is written: the higher limit of each */
 	struct st_annotations annotations;
 	struct err why;
+	bool no_room;   /* REFUSED: for want of room, which may appear */
 	char text[200]; /* "main: 8192 to 24576 MiB", of those that change */
 };
 void ex_elastic_plan_fini(struct ex_elastic_plan *p);
@@ -25,7 +26,8 @@ void ex_elastic_plan_fini(struct ex_elastic_plan *p);
  * ex_elastic_plan_fini() in each case. ERR_NOMEM: nothing changed. */
 int ex_elastic_plan(struct ex_service *s, const struct st_pod_spec *pod,
 		    struct ex_elastic_plan *ret_plan, enum ex_elastic *ret, struct err *err);
-/* It was not written, and will not be: the books are as before, unless they say something else by now. */
+/* It was not written, and will not be: the books are as before. Only while nothing newer has been told of the
+ * pod: what that put into the books may look the same. */
 void ex_elastic_undo(struct ex_service *s, const struct st_pod_spec *pod,
 		     const struct ex_elastic_plan *p);
 

@@ -155,7 +155,7 @@ static const struct prom_family families[FAMILY_COUNT] = {
 	[LIMIT_CHANGES] =
 		{"tessera_memory_limit_changes_total", "counter", "result",
 		 "Wishes for another memory limit of a container that runs: written, refused "
-		 "(with an event), failed (the API server)."},
+		 "(with an event), failed (the API server), stale (the pod had changed)."},
 	[EVENTS] = {"tessera_events_total", "counter", "result", "Events: sent, dropped."},
 	[ADMISSIONS] = {"tessera_admissions_total", "counter", "verdict",
 			"Admission reviews: allowed, changed, refused, failed."},
@@ -416,6 +416,7 @@ static void put_api_requests(const struct ex_api_stats *s, struct buf *b)
 	prom_sample(b, &families[LIMIT_CHANGES], "result", "written", (int64_t)s->limits_written);
 	prom_sample(b, &families[LIMIT_CHANGES], "result", "refused", (int64_t)s->limits_refused);
 	prom_sample(b, &families[LIMIT_CHANGES], "result", "failed", (int64_t)s->limits_failed);
+	prom_sample(b, &families[LIMIT_CHANGES], "result", "stale", (int64_t)s->limits_stale);
 	prom_begin(b, &families[EVENTS]);
 	prom_sample(b, &families[EVENTS], "result", "sent", (int64_t)s->events_sent);
 	prom_sample(b, &families[EVENTS], "result", "dropped", (int64_t)s->events_dropped);

@@ -149,12 +149,22 @@ static int pending_locked(struct ex_service *s, const struct st_pod_spec *pod,
 	return 0;
 }
 
+static int64_t limits_of(const struct st_pod *pod)
+{
+	int64_t sum = 0;
+
+	for (int i = 0; pod != NULL && i < pod->grant_count; i++)
+		sum += (int64_t)pod->grants[i].limit_mib * pod->grants[i].count;
+	return sum;
+}
+
 static int bound_locked(struct ex_service *s, const struct st_pod_spec *pod,
 			const struct st_request *req, struct ex_mirror_pod *ret, struct err *err)
 {
 	uint32_t node = st_cluster_node_find(s->c, pod->node, strlen(pod->node));
 	const struct st_pod *held = st_cluster_pod_find(s->c, pod->uid);
 	bool was_fenced = held != NULL && held->fenced, known = held != NULL;
+	int64_t limits = limits_of(held);
 	int rc;
 
 	ex_nomination_drop(s, pod->uid);
@@ -177,6 +187,7 @@ static int bound_locked(struct ex_service *s, const struct st_pod_spec *pod,
 		return 0;
 	}
 	ret->kind = EX_MIRROR_BOUND;
+	ret->shrunk = limits_of(held) < limits;
 	/* Without memory to learn, the estimate stays as it was. */
 	if (!known && req != NULL && po_placer_learn(s->placer, req, NULL) == 0)
 		s->counts.learned++;

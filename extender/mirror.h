@@ -33,6 +33,7 @@ enum ex_mirror_kind {
 };
 struct ex_mirror_pod {
 	enum ex_mirror_kind kind;
+	bool shrunk; /* BOUND: its memory limits are lower than they were in the books */
 	bool fenced; /* HELD: its node gets nothing new */
 	bool news;   /* HELD: and that was not known before, or for another reason */
 	struct err why;

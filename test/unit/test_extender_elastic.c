@@ -11,6 +11,7 @@
 #define ALLOCATION "tessera.dev/allocation"
 #define PATCHED "/api/v1/namespaces/ns/pods/a/status"
 #define G8 "\"gpu-memory\":\"8192\""
+#define G4 "\"gpu-memory\":\"4096\""
 
 static struct xa x;
 
@@ -76,13 +77,18 @@ static void sum_limits(void *ctx, const struct st_cluster *c, struct po_placer *
 }
 
 /* What the books have as the sum of the limits on the GPU. */
-static bool wait_limits(int64_t mib)
+static int64_t limits_now(void)
 {
 	struct limits l;
 
+	ex_service_with(x.s, sum_limits, &l);
+	return l.mib;
+}
+
+static bool wait_limits(int64_t mib)
+{
 	for (int i = 0; i < 10000; i++) {
-		ex_service_with(x.s, sum_limits, &l);
-		if (l.mib == mib)
+		if (limits_now() == mib)
 			return true;
 		xa_breathe();
 	}
@@ -288,4 +294,59 @@ Test(extender_elastic, a_wish_that_the_pod_is_made_with)
 			 "is below the request of 8192 MiB") != NULL);
 	cr_expect(strstr(xa_filter(&x, "d", "u-d", "\"" WISH "\":\"4Gi\"", "n1"),
 			 "has no share of a GPU") != NULL);
+}
+
+/* The PATCH lands, its answer and the watch do not come: it is sent again, and the 409 that comes of it says
+ * nothing of the books. */
+Test(extender_elastic, a_conflict_with_ourselves_frees_nothing)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	xa_shut(&x);
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	fake_cluster_hold(x.c, true);
+	fake_cluster_fault(x.c, (struct fake_fault){.method = "PATCH",
+						    .part = PATCHED,
+						    .times = 1,
+						    .reset = true,
+						    .after = true});
+	xa_open(&x, true);
+	for (int n = 0; n < 30000 && stats().limits_stale == 0; n++)
+		xa_breathe();
+	cr_assert_eq(stats().limits_stale, 1);
+	cr_expect_eq(limits_now(), 24576);
+	fake_cluster_hold(x.c, false);
+	cr_expect_str_eq(note("a", LIMIT), "24576Mi");
+}
+
+/* What one gives back another one waits for. */
+Test(extender_elastic, room_of_a_lowered_limit_is_waited_for)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	run_pod("b", "u-b", G8);
+	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
+	cr_assert(wait_note("a", LIMIT, "24576Mi"));
+	fake_cluster_annotate(x.c, "b", WISH, "24Gi");
+	cr_assert(fake_cluster_event_says(x.c, "b", "MemoryLimitRefused", "does not fit"));
+	fake_cluster_annotate(x.c, "a", WISH, "8Gi");
+	cr_expect(wait_note("b", LIMIT, "24576Mi"));
+	cr_expect(wait_limits(8192 + 24576));
+}
+
+/* Each pod that ends changes the sum in the words of the refusal: no event comes of that. */
+Test(extender_elastic, a_refusal_is_told_once)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	run_pod("b", "u-b", G8);
+	run_pod("c", "u-c", G4);
+	run_pod("d", "u-d", G4);
+	fake_cluster_annotate(x.c, "a", WISH, "36Gi");
+	cr_assert(fake_cluster_event_says(x.c, "a", "MemoryLimitRefused", "does not fit"));
+	fake_cluster_annotate(x.c, "d", WISH, "22Gi");
+	cr_assert(fake_cluster_event_says(x.c, "d", "MemoryLimitRefused", "does not fit"));
+	fake_cluster_delete(x.c, "pods", "c");
+	cr_expect(wait_note("d", LIMIT, "22528Mi")); /* and "a" was looked at before it */
+	cr_expect_eq(stats().limits_refused, 2);
 }

@@ -152,6 +152,8 @@ static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku
 {
 	const cJSON *pod = ku_json_get(request, "object");
 	bool create = strcmp(string_of(request, "operation"), "CREATE") == 0;
+	bool ephemeral = !how->mutate &&
+			 strcmp(string_of(request, "subResource"), "ephemeralcontainers") == 0;
 	struct st_pod_spec spec;
 	struct st_request req;
 	int rc;
@@ -167,17 +169,24 @@ static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku
 	}
 	if (!how->mutate)
 		check_keys(how, &spec, ku_json_get(request, "oldObject"), create, a, why);
-	if (!a->allowed || !create)
+	if (!a->allowed || !(create || ephemeral))
 		return 0;
 	rc = st_contract_parse(&spec, ex_service_contract(how->service), &req, &a->warn, why);
 	if (rc == ERR_NOMEM)
 		return err_set(err, rc, "out of memory");
+	if (ephemeral) {
+		a->warn.count = 0; /* the pod's own were said when it was made */
+		a->allowed = rc < 0 || ex_admit_privileged(pod, &req, true, how->refuse_privileged,
+							   &a->warn, why) == 0;
+		a->message = why->msg;
+		return 0;
+	}
 	if (how->mutate) {
 		a->warn.count = 0; /* validate says them */
 		return ex_admit_patch(how, pod, &spec, rc == 0 ? &req : NULL, &a->patch, err);
 	}
 	if (rc == 0)
-		rc = ex_admit_privileged(pod, &req, how->refuse_privileged, &a->warn, why);
+		rc = ex_admit_privileged(pod, &req, false, how->refuse_privileged, &a->warn, why);
 	if (rc == 0)
 		check_profiles(how, &req, &a->warn);
 	check_label(pod, &a->warn);
@@ -186,14 +195,15 @@ static int judge_pod(const struct ex_admit *how, const cJSON *request, struct ku
 	return 0;
 }
 
-/* Annotations can be changed by way of the status too. */
+/* Annotations can be changed by way of the status too, containers added as ephemeral ones. */
 static bool is_pod(const cJSON *request)
 {
 	const cJSON *kind = ku_json_get(request, "kind");
 	const char *sub = string_of(request, "subResource");
 
 	return strcmp(string_of(kind, "kind"), "Pod") == 0 && string_of(kind, "group")[0] == '\0' &&
-	       (sub[0] == '\0' || strcmp(sub, "status") == 0);
+	       (sub[0] == '\0' || strcmp(sub, "status") == 0 ||
+		strcmp(sub, "ephemeralcontainers") == 0);
 }
 
 /* A pod that gets its name by generateName has none yet. */

@@ -44,8 +44,9 @@ int ex_admit_review(const struct ex_admit *how, const char *body, size_t len, st
 		    enum ex_admit_verdict *ret, struct err *err);
 
 /* Containers of a GPU pod that can have more than they are given: privileged ones (refuse: ERR_INVALID
- * names the first), and such as may be root in sm-sharing. Warnings are added to *w. */
-int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool refuse,
+ * names the first), and such as may be root in sm-sharing; ephemeral: of those of `kubectl debug` alone.
+ * Warnings are added to *w. */
+int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool ephemeral, bool refuse,
 			struct st_warnings *w, struct err *err);
 
 /* JSON patch that does what mutate says; empty where there is nothing to do. For tests too. */

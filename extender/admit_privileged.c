@@ -55,16 +55,17 @@ static bool in_sm_sharing(const struct st_request *req, const char *container)
 	return false;
 }
 
-int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool refuse,
+int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool ephemeral, bool refuse,
 			struct st_warnings *w, struct err *err)
 {
-	static const char *const lists[] = {"containers", "initContainers"};
+	static const char *const own_lists[] = {"containers", "initContainers", NULL};
+	static const char *const debug_lists[] = {"ephemeralContainers", NULL};
 	const cJSON *spec = ku_json_get(pod, "spec"), *c;
 
 	if (req->item_count == 0)
 		return 0;
-	for (int i = 0; i < 2; i++) {
-		cJSON_ArrayForEach(c, ku_json_get(spec, lists[i]))
+	for (const char *const *list = ephemeral ? debug_lists : own_lists; *list != NULL; list++) {
+		cJSON_ArrayForEach(c, ku_json_get(spec, *list))
 		{
 			const cJSON *own = ku_json_get(c, "securityContext");
 			bool all = cJSON_IsTrue(ku_json_get(own, "privileged"));

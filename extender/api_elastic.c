@@ -298,7 +298,7 @@ static void look_at(struct look *l)
 	if (newest(l))
 		rc = ex_elastic_plan(a->cfg.service, &l->pod, &l->plan, &what, &err);
 	pthread_mutex_unlock(&a->sight);
-	if (rc < 0) {
+	if (rc < 0 || what == EX_ELASTIC_LATER) {
 		rest(l, again, false, 0);
 	} else if (what != EX_ELASTIC_WRITE) {
 		rest(l, INT64_MAX, what == EX_ELASTIC_REFUSED, room);

@@ -67,11 +67,14 @@ static int plan_locked(struct ex_service *s, const struct st_pod_spec *pod,
 	int rc;
 
 	/* An allocation that cannot be read is told where it is booked (mirror.h). */
-	if (node == ST_NONE || st_contract_decode(s->c, pod, node, opt, &kind, &p->was, NULL) < 0 ||
-	    kind != ST_ALLOCATION_COMPLETE)
+	*ret = EX_ELASTIC_LATER;
+	if (node == ST_NONE || st_contract_decode(s->c, pod, node, opt, &kind, &p->was, NULL) < 0)
 		return 0;
 	held = st_cluster_pod_find(s->c, pod->uid);
 	if (held == NULL || held->fenced || held->state != ST_POD_OBSERVED)
+		return 0;
+	*ret = EX_ELASTIC_NONE;
+	if (kind != ST_ALLOCATION_COMPLETE)
 		return 0;
 	want = p->was;
 	rc = st_contract_wishes(s->c, pod, opt, &want, &changed, &p->why);

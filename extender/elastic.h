@@ -7,7 +7,8 @@
 #include "extender/service.h"
 
 enum ex_elastic {
-	EX_ELASTIC_NONE,    /* the allocation is as it is wished, or is none that can be used */
+	EX_ELASTIC_NONE, /* the allocation is as it is wished */
+	EX_ELASTIC_LATER, /* it is none that can be used, now: the pod is fenced, or its node is away */
 	EX_ELASTIC_WRITE,   /* plan->annotations are to be written */
 	EX_ELASTIC_REFUSED, /* why says it, with key and value */
 };

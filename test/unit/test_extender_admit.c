@@ -484,8 +484,8 @@ Test(extender_admit, oom_sweep_of_the_mirror)
 
 /* A GPU pod as the API server shows it: annotations, the pod's securityContext, and the containers. */
 static const cJSON *review_secured(const char *annotations, const char *context,
-				   const char *containers, bool refuse, enum ex_admit_verdict *ret,
-				   cJSON **ret_root)
+				   const char *containers, const char *operation, bool refuse,
+				   enum ex_admit_verdict *ret, cJSON **ret_root)
 {
 	const struct ex_admit how = {.service = f.s, .scheduler = "", .refuse_privileged = refuse};
 	struct buf b = BUF_INIT, out = BUF_INIT;
@@ -495,9 +495,9 @@ static const cJSON *review_secured(const char *annotations, const char *context,
 		&b,
 		"{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{"
 		"\"uid\":\"r-1\",\"kind\":{\"group\":\"\",\"version\":\"v1\",\"kind\":\"Pod\"},"
-		"\"operation\":\"CREATE\",\"object\":{\"metadata\":{\"name\":\"p\","
+		"\"operation\":\"%s\",\"object\":{\"metadata\":{\"name\":\"p\","
 		"\"annotations\":{%s}},\"spec\":{\"securityContext\":{%s},%s}}}}",
-		annotations, context, containers);
+		operation, annotations, context, containers);
 	cr_assert_eq(ex_admit_review(&how, buf_str(&b), b.len, &out, ret, &err), 0, "%s", err.msg);
 	cr_assert_eq(ku_json_parse(out.data, out.len, ret_root, &err), 0, "%s", err.msg);
 	buf_fini(&b);
@@ -540,8 +540,9 @@ Test(extender_admit, privileged_containers_and_root)
 		for (int refuse = 0; refuse < 2; refuse++) {
 			enum ex_admit_verdict v;
 			cJSON *root;
-			const cJSON *r = review_secured(rows[i].annotations, rows[i].context,
-							rows[i].containers, refuse, &v, &root);
+			const cJSON *r =
+				review_secured(rows[i].annotations, rows[i].context,
+					       rows[i].containers, "CREATE", refuse, &v, &root);
 			const cJSON *w = cJSON_GetArrayItem(ku_json_get(r, "warnings"), 0);
 			bool refused = rows[i].privileged && refuse;
 			const char *said = cJSON_IsString(w) ? w->valuestring : NULL;
@@ -556,6 +557,42 @@ Test(extender_admit, privileged_containers_and_root)
 			if (said != NULL && rows[i].warning != NULL)
 				cr_expect(strstr(said, rows[i].warning) != NULL, "row %zu: %s", i,
 					  said);
+			cJSON_Delete(root);
+		}
+	}
+}
+
+#define DEBUG_WITH(context)                                                                        \
+	MAIN("\"privileged\":true")                                                                \
+	",\"ephemeralContainers\":[{\"name\":\"d\",\"securityContext\":{" context "}}]"
+
+/* `kubectl debug` adds a container to a pod that runs: it alone is looked at, nothing else of an update. */
+Test(extender_admit, privileged_debug_containers)
+{
+	static const char debug[] = "UPDATE\",\"subResource\":\"ephemeralcontainers";
+	static const struct {
+		const char *annotations, *containers, *operation;
+		bool said;
+	} rows[] = {
+		{"\"gpu-memory\":\"1024\"", DEBUG_WITH("\"privileged\":true"), debug, true},
+		{"\"gpu-memory\":\"1024\"", DEBUG_WITH("\"privileged\":false"), debug, false},
+		{"\"gpu-memory\":\"nonsense\"", DEBUG_WITH("\"privileged\":true"), debug, false},
+		{"\"x\":\"y\"", DEBUG_WITH("\"privileged\":true"), debug, false},
+		{"\"gpu-memory\":\"1024\"", DEBUG_WITH("\"privileged\":true"), "UPDATE", false},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		for (int refuse = 0; refuse < 2; refuse++) {
+			enum ex_admit_verdict v;
+			cJSON *root;
+			const cJSON *r = review_secured(rows[i].annotations, "", rows[i].containers,
+							rows[i].operation, refuse, &v, &root);
+			bool warned = ku_json_get(r, "warnings") != NULL;
+
+			cr_expect_eq(v,
+				     rows[i].said && refuse ? EX_ADMIT_REFUSED : EX_ADMIT_ALLOWED,
+				     "row %zu", i);
+			cr_expect_eq(warned, rows[i].said && !refuse, "row %zu", i);
 			cJSON_Delete(root);
 		}
 	}

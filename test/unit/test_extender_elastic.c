@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "extender/elastic.h"
+#include "kube/load.h"
+#include "kube/object.h"
 #include "test/lib/api_fixture.h"
 
 #define WISH "tessera.dev/container.main.memory-limit"
@@ -58,7 +61,7 @@ static const char *note(const char *pod, const char *key)
 
 static bool wait_note(const char *pod, const char *key, const char *value)
 {
-	for (int i = 0; i < 10000; i++) {
+	for (int i = 0; i < 30000; i++) {
 		if (strcmp(note(pod, key), value) == 0)
 			return true;
 		xa_breathe();
@@ -87,7 +90,7 @@ static int64_t limits_now(void)
 
 static bool wait_limits(int64_t mib)
 {
-	for (int i = 0; i < 10000; i++) {
+	for (int i = 0; i < 30000; i++) {
 		if (limits_now() == mib)
 			return true;
 		xa_breathe();
@@ -349,4 +352,33 @@ Test(extender_elastic, a_refusal_is_told_once)
 	fake_cluster_delete(x.c, "pods", "c");
 	cr_expect(wait_note("d", LIMIT, "22528Mi")); /* and "a" was looked at before it */
 	cr_expect_eq(stats().limits_refused, 2);
+}
+
+/* What is planned for the pod "a" as the API server has it, but on that node. */
+static enum ex_elastic planned_on(const char *node)
+{
+	cJSON *pods = fake_cluster_objects(x.c, "pods"), *obj = cJSON_GetArrayItem(pods, 0);
+	struct ku_arena *arena = ku_arena_new();
+	struct err err = ERR_INIT;
+	struct ex_elastic_plan plan;
+	struct st_pod_spec pod;
+	enum ex_elastic ret;
+
+	cr_assert_not_null(obj);
+	cr_assert_eq(ku_pod_decode(obj, arena, &pod, &err), 0, "%s", err.msg);
+	pod.node = node;
+	cr_assert_eq(ex_elastic_plan(x.s, &pod, &plan, &ret, &err), 0, "%s", err.msg);
+	ex_elastic_plan_fini(&plan);
+	ku_arena_free(arena);
+	cJSON_Delete(pods);
+	return ret;
+}
+
+/* A node that is away may come back without a word about the pod: then it is not the watch that wakes it. */
+Test(extender_elastic, without_its_node_a_wish_is_looked_at_later)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
+	cr_expect_eq(planned_on("n1"), EX_ELASTIC_NONE);
+	cr_expect_eq(planned_on("n9"), EX_ELASTIC_LATER);
 }

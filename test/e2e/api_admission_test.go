@@ -100,7 +100,7 @@ func (w *world) user(t *testing.T) *harness.Client {
 // and placed; nonsense is refused by /validate when it is made; all over TLS, the scheduler with its
 // client certificate (cases 8, 27 and 28).
 func TestCase08AdmissionWebhooks(t *testing.T) {
-	w := newWorld(t, setup{nodes: gpuNodes(1, 2, 81920), tls: true})
+	w := newWorld(t, setup{nodes: gpuNodes(1, 2, 81920), tls: true, args: []string{"--privileged=refuse"}})
 	w.install(t, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 	until(t, func() error { // both are in use
 		err := w.cp.Admin.Post(dryRun, harness.NewPod("x").Annotate("gpu-fraction", "1.5"), nil)
@@ -145,9 +145,35 @@ func TestCase08AdmissionWebhooks(t *testing.T) {
 			t.Errorf("%s=%s: %v", x.key, x.value, err)
 		}
 	}
+	w.privileged(t)
 	w.schedulerNames(t)
 	w.whileDown(t)
 	w.verify()
+}
+
+// privileged: a container that could use every GPU is refused in a new pod, and as what `kubectl debug`
+// adds to the pod "share".
+func (w *world) privileged(t *testing.T) {
+	t.Helper()
+	const word = "lets it use every GPU"
+	all := map[string]any{"privileged": true}
+	pod := map[string]any{"metadata": map[string]any{"name": "x", "annotations": map[string]string{"gpu-memory": "1024"}},
+		"spec": map[string]any{"containers": []any{
+			map[string]any{"name": "main", "image": "none", "securityContext": all}}}}
+	if err := w.cp.Admin.Post(dryRun, pod, nil); harness.Code(err) != 422 || !strings.Contains(err.Error(), word) {
+		t.Errorf("a privileged pod: %v", err)
+	}
+	debug := func(security map[string]any) error {
+		return w.cp.Admin.Merge("/api/v1/namespaces/default/pods/share/ephemeralcontainers?dryRun=All",
+			map[string]any{"spec": map[string]any{"ephemeralContainers": []any{map[string]any{
+				"name": "debugger", "image": "none", "securityContext": security}}}})
+	}
+	if err := debug(all); harness.Code(err) != 422 || !strings.Contains(err.Error(), word) {
+		t.Errorf("a privileged debug container: %v", err)
+	}
+	if err := debug(map[string]any{}); err != nil {
+		t.Errorf("a debug container: %v", err)
+	}
 }
 
 // schedulerNames: GPU pods of the default scheduler become ours where a label of the pod or of its

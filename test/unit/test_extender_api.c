@@ -1,51 +1,7 @@
 /* The extender on an API server, on a fake one: every way in which a bind ends. */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "test/lib/api_fixture.h"
-
-#define G10 "\"gpu-memory\":\"10240\""
-#define ALL "\"gpu-memory\":\"40960\""
-#define BINDING "/api/v1/namespaces/ns/pods/%s/binding"
-
-static struct xa x;
-
-static void init(void)
-{
-	xa_init(&x);
-	fake_cluster_node(x.c, "n1", 1, 40960);
-	fake_cluster_node(x.c, "n2", 2, 40960);
-}
-
-static void fini(void)
-{
-	xa_fini(&x);
-}
+#include "test/unit/two_nodes_fixture.h"
 
 TestSuite(extender_api, .init = init, .fini = fini);
-
-static void open_ready(void)
-{
-	xa_open(&x, true);
-}
-
-static unsigned posts(const char *pod)
-{
-	char path[200];
-
-	snprintf(path, sizeof(path), BINDING, pod);
-	return fake_api_count(fake_cluster_api(x.c), "POST", path);
-}
-
-static void expect_bound(const char *pod, const char *uid, const char *node)
-{
-	const char *error = xa_bind(&x, pod, uid, node);
-
-	cr_expect_str_eq(error, "", "%s: %s", pod, error);
-	cr_expect_str_eq(fake_cluster_node_of(x.c, pod), node);
-}
 
 /* ---- one pod's life ---- */
 

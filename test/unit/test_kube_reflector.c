@@ -1,85 +1,8 @@
 /* List and watch against a server that plays every line of the facts: pages, bookmarks, 410 both ways,
  * 504, 429, cuts, silence. */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "kube/reflector.h"
-#include "test/lib/kube_fixture.h"
-
-#define PODS "/api/v1/pods"
-#define GONE_STATUS                                                                                \
-	"{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\",\"message\":\"too old resource " \
-	"version: 1 (44930)\"}"
-
-static struct kube_fixture f;
-static struct journal j;
-static struct ku_reflector *r;
-static struct ku_reflector_options o;
-
-static void init(void)
-{
-	kube_fixture_init(&f);
-	fake_api_handle(f.api, kube_quiet_watch, NULL);
-	journal_init(&j);
-	o = (struct ku_reflector_options){.path = PODS, .handler = kube_journal_handler(&j)};
-}
-
-static void fini(void)
-{
-	ku_reflector_free(r);
-	kube_fixture_fini(&f);
-	journal_fini(&j);
-}
+#include "test/unit/reflector_fixture.h"
 
 TestSuite(kube_reflector, .init = init, .fini = fini);
-
-static void start(void)
-{
-	struct err err = ERR_INIT;
-
-	f.virtual_time = true;
-	kube_fixture_start(&f);
-	cr_assert_eq(ku_reflector_new(f.client, &o, &r, &err), 0, "%s", err.msg);
-}
-
-static void answer_list(const char *rv, const char *more, const char *uids)
-{
-	fake_api_answer(f.api, "GET", PODS, 200, kube_list_text(rv, more, uids));
-}
-
-static const char *awaited;
-
-static bool has_awaited(void *ctx)
-{
-	(void)ctx;
-	return journal_has(&j, awaited);
-}
-
-/* Time passes until the journal holds it. */
-static bool pass_until(const char *text)
-{
-	awaited = text;
-	return kube_fixture_run(&f, 20, has_awaited, NULL);
-}
-
-static void expect_journal(const char *want)
-{
-	char *text = journal_text(&j);
-
-	cr_expect_str_eq(text, want);
-	free(text);
-}
-
-static const struct fake_request *request(unsigned n)
-{
-	const struct fake_request *rq = fake_api_wait(f.api, "GET", PODS, n);
-
-	cr_assert_not_null(rq, "request %u did not come", n);
-	return rq;
-}
 
 Test(kube_reflector, pages_then_watch)
 {

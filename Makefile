@@ -158,6 +158,13 @@ $(BUILD)/$(1)/tessera-%: $(BUILD)/$(1)/obj/%/main.o $(call libs,$(1))
 	$$(call say,LINK,$$@)
 	$$(call link,$(1))
 
+# The hook runs on hosts that have none of our libraries.
+$(BUILD)/$(1)/tessera-hook: $(BUILD)/$(1)/obj/enforcer/hook_main.o \
+		$(filter %-enforcer.a %-shell.a %-core.a,$(call libs,$(1)))
+	$$(call say,LINK,$$@)
+	$$(Q)$($(1)_CC) $(COMMON) $($(1)_FLAGS) $(CFLAGS) \
+		$(if $(filter release,$(1)),-static,$($(1)_LINK)) $(LDFLAGS) -o $$@ $$^
+
 $(BUILD)/$(1)/unit-tests: $(call objs,$(1),$(UNIT_SRC))
 $(BUILD)/$(1)/golden-tests: $(call objs,$(1),$(GOLDEN_SRC))
 $(BUILD)/$(1)/model-tests: $(call objs,$(1),$(MODEL_SRC))
@@ -185,8 +192,8 @@ $(BUILD)/$(1)/nvidia-cuda-mps-control: $(call objs,$(1),$(filter test/lib/fake_m
 	$$(call link,$(1))
 $(BUILD)/$(1)/nvidia-cuda-mps-server: $(BUILD)/$(1)/nvidia-cuda-mps-control
 	$$(Q)ln -f $$< $$@
-# One of its tests runs the whole agent on them, another the extender.
-$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES) tessera-enforcer tessera-extender)
+# Some of its tests run the programs as they are called, the agent on these.
+$(BUILD)/$(1)/unit-tests: | $(addprefix $(BUILD)/$(1)/,$(FAKES) $(PROGRAMS))
 
 # Programs that must fail: they prove that the sanitizers of the test runs see something.
 $(BUILD)/$(1)/canary/%: $(BUILD)/$(1)/obj/test/canary/%.o
@@ -214,13 +221,6 @@ $(BUILD)/$(1)/bench/%: $(BUILD)/$(1)/obj/bench/%.o $(call objs,$(1),$(BENCH_LIB_
 	$$(call link,$(1))
 endef
 $(foreach v,$(VARIANTS),$(eval $(call VARIANT_RULES,$(v))))
-
-# The hook runs on hosts that have none of our libraries.
-$(BUILD)/release/tessera-hook: $(BUILD)/release/obj/enforcer/hook_main.o \
-		$(BUILD)/release/libtessera-enforcer.a $(BUILD)/release/libtessera-shell.a \
-		$(BUILD)/release/libtessera-core.a
-	$(call say,LINK,$@)
-	$(Q)$(release_CC) $(COMMON) $(release_FLAGS) $(CFLAGS) -static $(LDFLAGS) -o $@ $^
 
 $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 	$(call say,PROTO,$<)

@@ -280,10 +280,11 @@ static int uuids_find(struct st_cluster *c, const struct st_node_spec *spec,
 
 	for (uint8_t i = 0; i < p->count && r == 0; i++) {
 		struct plan_gpu *pg = &p->gpus[i];
-		bool own = pg->spec == NULL         ? n->gpus[pg->old].uuid == NULL
-			   : pg->spec->uuid == NULL ? true
-						    : !spec->from_inventory;
+		bool own = pg->spec != NULL &&
+			   (pg->spec->uuid == NULL || !spec->from_inventory);
 
+		if (pg->spec == NULL && n != NULL)
+			own = n->gpus[pg->old].uuid == NULL;
 		if (!own)
 			r = st_uuid_intern(c, pg->uuid, &pg->known, err);
 	}
@@ -445,7 +446,7 @@ int st_cluster_node_put(struct st_cluster *c, const struct st_node_spec *spec, u
 		if (r == 0)
 			c->nodes[c->node_count++] = n;
 	}
-	if (r < 0) {
+	if (r < 0 || n == NULL) {
 		uuids_drop(&p);
 		free(b.block);
 		free(why);

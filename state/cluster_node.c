@@ -280,8 +280,7 @@ static int uuids_find(struct st_cluster *c, const struct st_node_spec *spec,
 
 	for (uint8_t i = 0; i < p->count && r == 0; i++) {
 		struct plan_gpu *pg = &p->gpus[i];
-		bool own = pg->spec != NULL &&
-			   (pg->spec->uuid == NULL || !spec->from_inventory);
+		bool own = pg->spec != NULL && (pg->spec->uuid == NULL || !spec->from_inventory);
 
 		if (pg->spec == NULL && n != NULL)
 			own = n->gpus[pg->old].uuid == NULL;

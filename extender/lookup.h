@@ -1,6 +1,7 @@
-/* Node names to ids for long lists. A scheduler names the same nodes in the same order again and
- * again: the name that followed a name last time is tried first, by one comparison; only a miss costs
- * a hash. The caller holds a lock. */
+/* Node names to ids for long lists. A scheduler that names nodes in one order again and again is guessed: the
+ * name that followed a name last time is tried first. One that looks at nodes on several threads shuffles
+ * them, and lets caches go cold meanwhile: so a look-up touches one small slot, one entry and the name. The
+ * caller holds a lock. */
 #ifndef TESSERA_EXTENDER_LOOKUP_H
 #define TESSERA_EXTENDER_LOOKUP_H
 
@@ -10,6 +11,8 @@
 struct ex_lookup {
 	struct ex_lookup_node *v; /* by id */
 	uint8_t *seen;            /* by id: in the list at hand */
+	uint64_t *slots;          /* by hash, open addressing; mask + 1 of them */
+	size_t mask;
 	uint32_t count, first;
 };
 void ex_lookup_fini(struct ex_lookup *l);

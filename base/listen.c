@@ -83,10 +83,11 @@ static int resolve(const char *text, bool with_port, struct addrinfo **ret, stru
 	return rc != 0 ? err_set(err, ERR_INVALID, "\"%s\": %s", text, gai_strerror(rc)) : 0;
 }
 
-int listen_check(const char *text, struct err *err)
+/* On the first of its addresses that can be listened on. */
+static int listen_on(const char *text, bool with_port, int *ret_fd, struct err *err)
 {
 	struct addrinfo *list = NULL;
-	int rc = resolve(text, false, &list, err), fd = -1;
+	int rc = resolve(text, with_port, &list, err), fd = -1;
 
 	if (rc < 0)
 		return rc;
@@ -95,22 +96,25 @@ int listen_check(const char *text, struct err *err)
 	freeaddrinfo(list);
 	if (fd < 0)
 		return err_set(err, ERR_IO, "cannot listen on %s: %s", text, strerror(errno));
-	close(fd);
+	*ret_fd = fd;
 	return 0;
+}
+
+int listen_check(const char *text, struct err *err)
+{
+	int fd = -1, rc = listen_on(text, false, &fd, err);
+
+	if (rc == 0)
+		close(fd);
+	return rc;
 }
 
 int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_cap, struct err *err)
 {
-	struct addrinfo *list = NULL;
-	int rc = resolve(text, true, &list, err), fd = -1;
+	int fd = -1, rc = listen_on(text, true, &fd, err);
 
 	if (rc < 0)
 		return rc;
-	for (const struct addrinfo *ai = list; ai != NULL && fd < 0; ai = ai->ai_next)
-		fd = open_socket(ai);
-	freeaddrinfo(list);
-	if (fd < 0)
-		return err_set(err, ERR_IO, "cannot listen on %s: %s", text, strerror(errno));
 	rc = describe(fd, tls, url, url_cap, err);
 	if (rc < 0) {
 		close(fd);

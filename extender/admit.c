@@ -124,9 +124,7 @@ static void check_label(const cJSON *pod, struct st_warnings *warn)
 
 	if (said[0] == '\0' || strcmp(said, "enabled") == 0 || strcmp(said, "disabled") == 0)
 		return;
-	if (warn->count < ST_WARNINGS_MAX)
-		err_set(&warn->text[warn->count++], 0,
-			"label " EX_SCHEDULER_LABEL "=%s: neither enabled nor disabled", said);
+	st_warn(warn, "label " EX_SCHEDULER_LABEL "=%s: neither enabled nor disabled", said);
 }
 
 /* Well written, and of no GPU that anybody has told of: no error, for a node with a newer one may come. */
@@ -136,14 +134,12 @@ static void check_profiles(const struct ex_admit *how, const struct st_request *
 	for (unsigned i = 0; i < req->item_count; i++) {
 		const struct st_item *it = &req->items[i];
 
-		if (it->kind != ST_KIND_MIG || it->profile[0] == '\0' ||
-		    warn->count >= ST_WARNINGS_MAX ||
-		    ex_mirror_mig_known(how->service, it->profile))
-			continue;
-		err_set(&warn->text[warn->count++], 0,
-			"container %s: no GPU is known that has the MIG profile %s: the pod waits for "
-			"a node that reports it",
-			it->container, it->profile);
+		if (it->kind == ST_KIND_MIG && it->profile[0] != '\0' &&
+		    !ex_mirror_mig_known(how->service, it->profile))
+			st_warn(warn,
+				"container %s: no GPU is known that has the MIG profile %s: the pod "
+				"waits for a node that reports it",
+				it->container, it->profile);
 	}
 }
 

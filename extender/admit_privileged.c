@@ -11,12 +11,6 @@
 	"may run as root, which in sm-sharing can change the limits of MPS; set "                  \
 	"securityContext.runAsNonRoot"
 
-static void warn(struct st_warnings *w, const char *container, const char *text)
-{
-	if (w->count < ST_WARNINGS_MAX)
-		err_set(&w->text[w->count++], 0, "container \"%.63s\": %s", container, text);
-}
-
 static const char *name_of(const cJSON *container)
 {
 	const cJSON *v = ku_json_get(container, "name");
@@ -74,9 +68,9 @@ int ex_admit_privileged(const cJSON *pod, const struct st_request *req, bool eph
 				return err_set(err, ERR_INVALID, "container \"%.63s\": %s",
 					       name_of(c), PRIVILEGED);
 			if (all)
-				warn(w, name_of(c), PRIVILEGED);
+				st_warn(w, "container \"%.63s\": %s", name_of(c), PRIVILEGED);
 			if (in_sm_sharing(req, name_of(c)) && may_be_root(spec, c))
-				warn(w, name_of(c), ROOT);
+				st_warn(w, "container \"%.63s\": %s", name_of(c), ROOT);
 		}
 	}
 	return 0;

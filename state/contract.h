@@ -30,6 +30,8 @@ struct st_warnings {
 	size_t count;
 	struct err text[ST_WARNINGS_MAX];
 };
+/* Adds one; what is too many is left out. w may be NULL. */
+void st_warn(struct st_warnings *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Validates what the pod asks for. Allocation keys on the pod are ignored. ret_warn may be NULL.
  * ERR_INVALID / ERR_RANGE: the message names the key (or container and resource) and the value.

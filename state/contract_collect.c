@@ -52,14 +52,25 @@ int contract_bad_amount(struct parse *p, int code, const struct slot *s, const s
 		       contract_show(a->text, strlen(a->text), &v), text);
 }
 
+void st_warn(struct st_warnings *w, const char *fmt, ...)
+{
+	char text[ERR_MSG_CAP + 8]; /* more than is kept: err_set() cuts it between characters */
+	va_list ap;
+
+	if (w == NULL || w->count == ST_WARNINGS_MAX)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	err_set(&w->text[w->count++], 0, "%s", text);
+}
+
 void contract_warn(struct parse *p, const char *key, const char *value, const char *text)
 {
 	struct contract_shown k, v;
 
-	if (p->warn == NULL || p->warn->count == ST_WARNINGS_MAX)
-		return;
-	err_set(&p->warn->text[p->warn->count++], 0, "%s: \"%s\" %s",
-		contract_show(key, strlen(key), &k), contract_show(value, strlen(value), &v), text);
+	st_warn(p->warn, "%s: \"%s\" %s", contract_show(key, strlen(key), &k),
+		contract_show(value, strlen(value), &v), text);
 }
 
 /* A count from resources: the API allows integers only, in any notation. */

@@ -16,18 +16,9 @@ replay=${REPLAY:-build/tessera-replay}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# Pods drawn with a generator of our own, the same with every awk. fill writes the pods once and an
+# Pods drawn at random (test/lib/draw.awk). fill writes the pods once and an
 # order file; flow a table of arrivals with their times.
 cat >"$tmp/draw.awk" <<'AWK'
-function draw(n) {
-	state = (state * 16807) % 2147483647
-	return int(state / 2147483647 * n)
-}
-function gaussian(   i, s) {
-	for (i = 0; i < 12; i++)
-		s += draw(1000000) / 1000000
-	return s - 6
-}
 function pod(t, k,   row, f) { # the k-th pod of trace t; returns its GPU milli
 	split(rows[t, k], f, ",")
 	name = "t" t "-" f[1]
@@ -97,7 +88,7 @@ one() { # SEED WORKLOAD
 for seed in ${SEEDS:-42 43 44 45 46 47 48 49 50 51}; do
 	order=
 	[ "$kind" = fill ] && order=$tmp/order
-	awk -v seed="$seed" -v order="$order" -v arrivals="${ARRIVALS:-30000}" -f "$tmp/draw.awk" \
+	awk -v seed="$seed" -v order="$order" -v arrivals="${ARRIVALS:-30000}" -f test/lib/draw.awk -f "$tmp/draw.awk" \
 		"$nodes" "$dir/openb_pod_list_$from.csv" "$dir/openb_pod_list_$to.csv" >"$tmp/pods.csv"
 	for workload in trace online; do
 		one "$seed" "$workload" >"$tmp/$workload-$seed.json"

@@ -25,17 +25,8 @@ awk -F, -v k="$size" '
 	$5 == "P100" && $4 == 2 && p100++ < 2 * k {print}' \
 	"$dir/openb_node_list_gpu_node.csv" >"$tmp/nodes.csv"
 
-# Arrivals at random, stays log-normal with median 650 s and sigma 1; the same with every awk.
+# Arrivals at random, stays log-normal with median 650 s and sigma 1 (test/lib/draw.awk).
 cat >"$tmp/draw.awk" <<'AWK'
-function draw(n) {
-	state = (state * 16807) % 2147483647
-	return int(state / 2147483647 * n)
-}
-function gaussian(   i, s) {
-	for (i = 0; i < 12; i++)
-		s += draw(1000000) / 1000000
-	return s - 6
-}
 BEGIN {
 	FS = ","
 	state = seed * 7919 + 1
@@ -125,7 +116,7 @@ END {
 AWK
 
 for seed in ${SEEDS:-1 2 3 4 5 6 7 8 9 10}; do
-	awk -v seed="$seed" -v arrivals="$((size * ${ARRIVALS:-8000}))" -f "$tmp/draw.awk" \
+	awk -v seed="$seed" -v arrivals="$((size * ${ARRIVALS:-8000}))" -f test/lib/draw.awk -f "$tmp/draw.awk" \
 		"$tmp/nodes.csv" "$dir/openb_pod_list_$trace.csv" >"$tmp/pods.csv"
 	for most in 9 8; do
 		awk -v most="$most" -f "$tmp/pool.awk" "$tmp/nodes.csv" "$tmp/pods.csv"

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "fragmentation/mig_states.h"
 
 #define RATE_ONE (1 << 20) /* an instance ends at this rate */
 #define H_BITS 12          /* fraction bits of H */
 #define ROUNDS 128         /* the slowest part of the error has shrunk to some 10^-3 by then */
-#define NOWHERE UINT16_MAX
 
 struct fr_mig_value {
 	uint32_t count;
@@ -20,81 +20,12 @@ struct fr_mig_value {
 struct maker {
 	const struct st_mig_geometry *g;
 	uint64_t open;
-	uint64_t *placed;
-	uint32_t count, cap;
-	int bits;
-	uint16_t *
-		next; /* [state * 64 + bit]: the state with that bit flipped, NOWHERE = not legal */
+	struct fr_mig_states states;
 	int64_t *h, *h2;
 	int64_t rate[ST_MIG_PROFILES_MAX];   /* arrivals, RATE_ONE = one a mean time of stay */
 	int64_t reward[ST_MIG_PROFILES_MAX]; /* in H's fixed point */
 	int64_t rate_all;
 };
-
-static int cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static uint32_t find(const uint64_t *placed, uint32_t count, uint64_t want)
-{
-	uint32_t lo = 0;
-
-	while (count > 1) {
-		uint32_t half = count / 2;
-
-		lo += placed[lo + half] <= want ? half : 0;
-		count -= half;
-	}
-	return lo;
-}
-
-/* ---- states ---- */
-
-/* All states reached by adding instances of ever higher bits: each once. False: too many or no
- * memory (*ret_nomem). */
-static bool walk(struct maker *m, uint64_t placed, int from_bit, bool *ret_nomem)
-{
-	if (m->count == m->cap) {
-		uint32_t cap = m->cap ? m->cap * 2 : 256;
-		uint64_t *p;
-
-		if (m->count == FR_MIG_STATES_MAX)
-			return false;
-		p = realloc(m->placed, cap * sizeof(*p));
-		*ret_nomem = p == NULL;
-		if (p == NULL)
-			return false;
-		m->placed = p;
-		m->cap = cap;
-	}
-	m->placed[m->count++] = placed;
-	for (int p = 0; p < m->g->profile_count; p++) {
-		const struct st_mig_profile *q = &m->g->profiles[p];
-
-		for (int i = 0; i < q->start_count; i++)
-			if (q->bit + i >= from_bit &&
-			    st_mig_can_place_in(m->g, m->open, placed, p, q->starts[i]) &&
-			    !walk(m, placed | UINT64_C(1) << (q->bit + i), q->bit + i + 1,
-				  ret_nomem))
-				return false;
-	}
-	return true;
-}
-
-static void link_states(struct maker *m)
-{
-	for (uint32_t s = 0; s < m->count; s++)
-		for (int b = 0; b < m->bits; b++) {
-			uint64_t other = m->placed[s] ^ UINT64_C(1) << b;
-			uint32_t i = find(m->placed, m->count, other);
-
-			m->next[(size_t)s * 64 + (unsigned)b] =
-				m->placed[i] == other ? (uint16_t)i : NOWHERE;
-		}
-}
 
 /* ---- value iteration ---- */
 
@@ -146,7 +77,7 @@ static bool rates(struct maker *m, const int64_t *weight)
 /* One step from state s: what comes, what ends, else all stays. */
 static int64_t step(const struct maker *m, uint32_t s)
 {
-	const uint16_t *next = &m->next[(size_t)s * 64];
+	const uint16_t *next = &m->states.next[(size_t)s * 64];
 	int64_t sum = 0, rest = m->rate_all;
 
 	for (int p = 0; p < m->g->profile_count; p++) {
@@ -154,9 +85,9 @@ static int64_t step(const struct maker *m, uint32_t s)
 		int64_t best = INT64_MIN;
 
 		for (int b = q->bit; b < q->bit + q->start_count; b++) {
-			if (next[b] == NOWHERE)
+			if (next[b] == FR_MIG_NOWHERE)
 				continue;
-			if (m->placed[s] >> b & 1) {
+			if (m->states.placed[s] >> b & 1) {
 				sum += m->h[next[b]] * RATE_ONE;
 				rest -= RATE_ONE;
 			} else if (m->h[next[b]] > best) {
@@ -174,10 +105,10 @@ static int64_t step(const struct maker *m, uint32_t s)
 static void iterate(struct maker *m)
 {
 	for (int round = 0; round < ROUNDS; round++) {
-		for (uint32_t s = 0; s < m->count; s++)
+		for (uint32_t s = 0; s < m->states.count; s++)
 			m->h2[s] = step(m, s);
 		/* State 0, the first in order, is the empty GPU. */
-		for (uint32_t s = 0; s < m->count; s++)
+		for (uint32_t s = 0; s < m->states.count; s++)
 			m->h[s] = m->h2[s] - m->h2[0];
 	}
 }
@@ -189,8 +120,8 @@ static void fill(const struct maker *m, struct fr_mig_value *v)
 	int all = st_mig_units_free_in(m->g, m->open, 0), most = 0;
 	int64_t full = INT64_MIN;
 
-	for (uint32_t s = 0; s < m->count; s++) {
-		int used = all - st_mig_units_free_in(m->g, m->open, m->placed[s]);
+	for (uint32_t s = 0; s < m->states.count; s++) {
+		int used = all - st_mig_units_free_in(m->g, m->open, m->states.placed[s]);
 
 		if (used > most) {
 			most = used;
@@ -199,30 +130,31 @@ static void fill(const struct maker *m, struct fr_mig_value *v)
 		if (used == most && m->h[s] > full)
 			full = m->h[s];
 	}
-	for (uint32_t s = 0; s < m->count; s++) {
-		int used = all - st_mig_units_free_in(m->g, m->open, m->placed[s]);
+	for (uint32_t s = 0; s < m->states.count; s++) {
+		int used = all - st_mig_units_free_in(m->g, m->open, m->states.placed[s]);
 		int64_t slope = most > 0 ? arith_floor_div(-full * used, most) : 0;
 
 		v->n[s] = (int32_t)((-m->h[s] - slope) >> H_BITS);
 	}
 }
 
-static bool make(struct maker *m, struct fr_mig_value *v)
+static int make(struct maker *m, struct fr_mig_value *v)
 {
-	m->next = malloc(((size_t)m->count * 64) * sizeof(*m->next));
-	m->h = calloc(m->count, sizeof(*m->h));
-	m->h2 = calloc(m->count, sizeof(*m->h2));
-	v->n = calloc(m->count, sizeof(*v->n));
-	if (!m->next || !m->h || !m->h2 || !v->n)
-		return false;
-	qsort(m->placed, m->count, sizeof(*m->placed), cmp_u64);
-	link_states(m);
+	uint32_t count = m->states.count;
+
+	if (count == 0)
+		return 0;
+	m->h = calloc(count, sizeof(*m->h));
+	m->h2 = calloc(count, sizeof(*m->h2));
+	v->n = calloc(count, sizeof(*v->n));
+	if (!m->h || !m->h2 || !v->n)
+		return ERR_NOMEM;
 	iterate(m);
 	fill(m, v);
-	v->placed = m->placed;
-	v->count = m->count;
-	m->placed = NULL;
-	return true;
+	v->placed = m->states.placed;
+	v->count = count;
+	m->states.placed = NULL;
+	return 0;
 }
 
 struct fr_mig_value *fr_mig_value_new(const struct st_mig_geometry *g, uint64_t open,
@@ -230,17 +162,17 @@ struct fr_mig_value *fr_mig_value_new(const struct st_mig_geometry *g, uint64_t 
 {
 	struct fr_mig_value *v = calloc(1, sizeof(*v));
 	struct maker m = {.g = g, .open = open};
-	bool nomem = v == NULL;
+	int rc = v ? 0 : ERR_NOMEM;
 
-	for (int p = 0; p < g->profile_count; p++)
-		m.bits += g->profiles[p].start_count;
-	if (!nomem && rates(&m, weight) && walk(&m, 0, 0, &nomem))
-		nomem = !make(&m, v);
-	free(m.placed);
-	free(m.next);
+	if (v && rates(&m, weight)) {
+		rc = fr_mig_states_make(g, open, &m.states);
+		if (rc == 0)
+			rc = make(&m, v);
+	}
+	fr_mig_states_fini(&m.states);
 	free(m.h);
 	free(m.h2);
-	if (!nomem)
+	if (rc == 0)
 		return v;
 	fr_mig_value_free(v);
 	return NULL;
@@ -262,10 +194,7 @@ uint32_t fr_mig_value_states(const struct fr_mig_value *v)
 
 int32_t fr_mig_value_at(const struct fr_mig_value *v, uint64_t placed)
 {
-	uint32_t i;
+	uint32_t i = fr_mig_state_find(v->placed, v->count, placed);
 
-	if (v->count == 0)
-		return 0;
-	i = find(v->placed, v->count, placed);
-	return v->placed[i] == placed ? v->n[i] : 0;
+	return i != FR_MIG_NOWHERE ? v->n[i] : 0;
 }

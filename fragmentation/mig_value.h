@@ -21,8 +21,6 @@
 
 #include "state/mig.h"
 
-#define FR_MIG_STATES_MAX 8192 /* a geometry with more has no table */
-
 struct fr_mig_value;
 
 /* weight[p] of each profile of the geometry, >= 0. open: as in st_mig_can_place_in(). NULL: no

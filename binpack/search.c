@@ -88,12 +88,12 @@ static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint32_t 
 	return n;
 }
 
-static int64_t n_with(const struct search *s, unsigned gpu_idx, uint32_t row)
+static int64_t loss_with(const struct search *s, unsigned gpu_idx, uint32_t row)
 {
 	struct fr_change ch[ST_GPUS_MAX];
 	unsigned n = changes_with(s, gpu_idx, row, ch);
 
-	return fr_measure_after(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
+	return fr_measure_loss(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
 }
 
 static int32_t score_with(const struct search *s, unsigned gpu_idx, uint32_t row)
@@ -115,7 +115,7 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 	c->tie = c->tie2 = 0;
 	if (it->kind == ST_KIND_MIG && s->t->how->pick != BP_PICK_RANDOM) {
 		if (s->measured)
-			c->tie = -n_with(s, c->gpu, row_of(s, c->gpu, &after));
+			c->tie = -loss_with(s, c->gpu, row_of(s, c->gpu, &after));
 		if (s->t->how->pick == BP_PICK_MEASURE)
 			c->tie2 = (bp_mig_spread(after.mig, g->mig_placed) -
 				   bp_mig_spread(after.mig, after.mig_placed)) *

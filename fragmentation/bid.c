@@ -7,7 +7,8 @@
 
 #define SOFT_TENTHS 250     /* be: 25 milli */
 #define SOFT_IDLE_TENTHS 50 /* be2: 5 milli */
-#define RUN_WHOLE 2         /* "mode" of runs of one whole device */
+#define RUN_WHOLE 2         /* "mode" of runs of one whole device ... */
+#define RUN_MIG 3           /* ... and of MIG instances */
 
 int64_t fr_bid_class_gpu(const struct fr_bid *b, const struct fr_class *c)
 {
@@ -83,6 +84,10 @@ static void tables_fini(struct fr_bid_tables *t)
 	free(t->bid);
 	free(t->bid_cpu);
 	free(t->weight);
+	free(t->mig);
+	free(t->mig_cpu);
+	free(t->mig_share);
+	free(t->mig_wanted);
 }
 
 static void group_fini(struct fr_bid_group *g)
@@ -93,6 +98,8 @@ static void group_fini(struct fr_bid_group *g)
 	free(g->run_mode);
 	free(g->run_size);
 	free(g->run_weight);
+	free(g->run_demand);
+	fr_bid_layouts_fini(&g->layouts);
 }
 
 void fr_bid_free(struct fr_bid *b)
@@ -118,11 +125,14 @@ void fr_bid_free(struct fr_bid *b)
 
 /* ---- groups ---- */
 
-/* Where a class stands among the runs: whole devices of k >= 2 last, by k; else by mode and size. */
+/* Where a class stands among the runs: by mode and size, whole devices, MIG by profile, whole devices of
+ * k >= 2 by k. */
 static unsigned run_key(const struct fr_bid *b, const uint8_t *size, uint32_t d)
 {
 	const struct fr_class *c = &b->w->classes[d];
 
+	if (c->kind == ST_KIND_MIG)
+		return RUN_MIG * 256u + size[d];
 	if (size[d] == FR_BID_R && c->count > 1)
 		return 4096 + c->count;
 	if (size[d] == FR_BID_R)
@@ -138,18 +148,24 @@ static void run_close(const struct fr_bid *b, struct fr_bid_group *g, unsigned k
 	g->run_mode[run] = devices ? RUN_WHOLE : (uint8_t)(key / 256);
 	g->run_size[run] = (uint8_t)(devices ? key - 4096 : key % 256);
 	g->device_runs += devices;
-	g->run_weight[run] = 0;
 	for (uint32_t i = g->begin[run]; i < end; i++) {
 		const struct fr_class *c = &b->w->classes[g->order[i]];
 		int64_t demand = b->w->weights[g->order[i]] * fr_bid_class_gpu(b, c);
 
 		g->run_weight[run] += b->w->weights[g->order[i]];
+		g->run_demand[run] += demand;
 		if (devices)
 			g->demand_devices[c->count] += demand;
 		else if (g->run_mode[run] == RUN_WHOLE)
 			g->demand_one += demand;
+		else if (g->run_mode[run] == RUN_MIG)
+			g->demand_mig += demand;
 		else
 			g->demand_share[g->run_mode[run]] += demand;
+	}
+	if (g->run_mode[run] == RUN_MIG) {
+		g->mig_runs = g->mig_runs_end ? g->mig_runs : run;
+		g->mig_runs_end = run + 1;
 	}
 	g->begin[run + 1] = end;
 }
@@ -179,19 +195,20 @@ static void group_sort(const struct fr_bid *b, struct fr_bid_group *g)
 	}
 }
 
-static int tables_init(struct fr_bid_tables *t, size_t runs, size_t classes)
+static int tables_init(struct fr_bid_tables *t, const struct fr_bid_group *g, size_t classes)
 {
 	memset(t, 0, sizeof(*t));
-	t->bid = calloc(runs + 1, FR_BID_STRIDE * sizeof(*t->bid));
-	t->bid_cpu = calloc(runs + 1, FR_BID_STRIDE * sizeof(*t->bid_cpu));
+	t->bid = calloc(g->run_count + 1, FR_BID_STRIDE * sizeof(*t->bid));
+	t->bid_cpu = calloc(g->run_count + 1, FR_BID_STRIDE * sizeof(*t->bid_cpu));
 	t->weight = calloc(classes + 1, FR_BID_STRIDE * sizeof(*t->weight));
-	if (t->bid && t->bid_cpu && t->weight)
+	if (t->bid && t->bid_cpu && t->weight && fr_bid_layout_tables_init(&g->layouts, t) == 0)
 		return 0;
 	tables_fini(t);
 	return ERR_NOMEM;
 }
 
-static int group_init(const struct fr_bid *b, struct fr_bid_group *g, const uint8_t *size)
+static int group_init(const struct fr_bid *b, struct fr_bid_group *g, const uint8_t *size,
+		      const struct st_mig_geometry *mig, uint64_t mig_open)
 {
 	size_t n = b->w->count + 1;
 
@@ -202,12 +219,20 @@ static int group_init(const struct fr_bid *b, struct fr_bid_group *g, const uint
 	g->run_mode = calloc(n, 1);
 	g->run_size = calloc(n, 1);
 	g->run_weight = calloc(n, sizeof(*g->run_weight));
-	if (!g->size || !g->order || !g->begin || !g->run_mode || !g->run_size || !g->run_weight) {
+	g->run_demand = calloc(n, sizeof(*g->run_demand));
+	if (!g->size || !g->order || !g->begin || !g->run_mode || !g->run_size || !g->run_weight ||
+	    !g->run_demand) {
 		group_fini(g);
 		return ERR_NOMEM;
 	}
 	memcpy(g->size, size, b->w->count);
 	group_sort(b, g);
+	g->mig = mig;
+	g->mig_open = mig_open;
+	if (mig && fr_bid_layouts_init(g) < 0) {
+		group_fini(g);
+		return ERR_NOMEM;
+	}
 	return 0;
 }
 
@@ -236,23 +261,25 @@ static int groups_grow(struct fr_bid *b)
 	return 0;
 }
 
-int fr_bid_group_find(struct fr_bid *b, const uint8_t *size)
+int fr_bid_group_find(struct fr_bid *b, const uint8_t *size, const struct st_mig_geometry *mig,
+		      uint64_t mig_open)
 {
 	struct fr_bid_group *g;
 
 	for (uint32_t i = 0; i < b->group_count; i++)
-		if (memcmp(b->groups[i].size, size, b->w->count) == 0)
+		if (b->groups[i].mig == mig && b->groups[i].mig_open == mig_open &&
+		    memcmp(b->groups[i].size, size, b->w->count) == 0)
 			return (int)i;
 	if (b->group_count == b->group_cap && groups_grow(b) < 0)
 		return -1;
 	g = &b->groups[b->group_count];
-	if (group_init(b, g, size) < 0)
+	if (group_init(b, g, size, mig, mig_open) < 0)
 		return -1;
-	if (tables_init(&b->score[b->group_count], g->run_count, b->w->count) < 0) {
+	if (tables_init(&b->score[b->group_count], g, b->w->count) < 0) {
 		group_fini(g);
 		return -1;
 	}
-	if (tables_init(&b->step[b->group_count], g->run_count, b->w->count) < 0) {
+	if (tables_init(&b->step[b->group_count], g, b->w->count) < 0) {
 		group_fini(g);
 		tables_fini(&b->score[b->group_count]);
 		return -1;

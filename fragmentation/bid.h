@@ -11,6 +11,7 @@
 
 #include "fragmentation/fixed.h"
 #include "fragmentation/workload.h"
+#include "state/mig.h"
 
 #define FR_BID_J 10      /* CPU prices on the grid */
 #define FR_BID_STRIDE 16 /* of vectors over the grid */
@@ -23,19 +24,40 @@
 #define FR_BID_MU_MAX (INT64_C(1) << 35)        /* a CPU price */
 #define FR_BID_VALUE_MAX (1 << 26)              /* a task, or what one device is sold for */
 
-enum fr_bid_gpu { FR_BID_NONE, FR_BID_IDLE, FR_BID_PART };
+enum fr_bid_gpu { FR_BID_NONE, FR_BID_IDLE, FR_BID_PART, FR_BID_MIG };
 
-/* How the classes meet one kind of node: for each class the size of a task on a device (1..100), or
- * 0 where it is not accepted. */
+/* An instance that can be made: the run of classes that it serves, and the layout that it leads to. */
+struct fr_bid_edge {
+	uint16_t run, to;
+};
+
+/* The states of a GPU in MIG mode, by what can still be made in them: those that are alike in this are
+ * one layout (an A100 has 2,319 states and, where five profiles are asked for, 27 layouts). Layout i can
+ * become edges[begin[i]] .. edges[begin[i + 1] - 1], by run; each leads to a layout below i. */
+struct fr_bid_layouts {
+	uint32_t states, count;
+	uint64_t *placed; /* of each state, ascending */
+	uint16_t *layout; /* of each state */
+	uint32_t *begin;
+	struct fr_bid_edge *edges;
+};
+
+/* How the classes meet one kind of node: for each class the size of a task on a device (1..100; of a
+ * MIG class the profile + 1), or 0 where it is not accepted. */
 struct fr_bid_group {
 	uint8_t *size;
+	const struct st_mig_geometry *mig; /* NULL where no class asks for its instances */
+	uint64_t mig_open;
+	struct fr_bid_layouts layouts;
 	/* Accepted classes of one device (or a share on each of several), by (mode, size), as runs in
 	 * order[]: run i is order[begin[i]] .. order[begin[i + 1] - 1]. */
 	uint32_t *order, *begin;
 	uint32_t run_count, device_runs; /* the last runs are those of k >= 2 whole devices */
+	uint32_t mig_runs, mig_runs_end; /* those of MIG instances; run_size is the profile + 1 */
 	uint8_t *run_mode, *run_size;    /* run_size is k for the runs of whole devices */
 	int64_t *run_weight;             /* sum of counts */
-	int64_t demand_share[FR_BID_MODES], demand_one, demand_devices[FR_BID_F + 1];
+	int64_t *run_demand;             /* GPU milli of them */
+	int64_t demand_share[FR_BID_MODES], demand_one, demand_mig, demand_devices[FR_BID_F + 1];
 };
 
 /* The tables of one group at one set of prices. */
@@ -46,11 +68,15 @@ struct fr_bid_tables {
 	int32_t pick[FR_BID_MODES][FR_BID_R + 1][FR_BID_STRIDE]; /* run + 1; 0 = leave one unit */
 	int32_t k_cpu[FR_BID_MODES][FR_BID_R + 1][FR_BID_STRIDE];
 	int32_t m_cpu[FR_BID_F + 1][FR_BID_STRIDE];
-	uint32_t one[3][FR_BID_STRIDE]; /* share of an idle device: whole, by mode; 16 bits */
+	uint32_t one[4][FR_BID_STRIDE]; /* share of an idle device: whole, by mode, MIG; 16 bits */
 	uint32_t split[FR_BID_F + 1][FR_BID_F + 1][FR_BID_STRIDE]; /* f, q: 16 bits */
 	int32_t *bid;     /* [run][FR_BID_STRIDE]: value of one task of the run */
 	int32_t *bid_cpu; /* CPU milli of it */
 	uint32_t *weight; /* [class][FR_BID_STRIDE]: share of its run, 30 bits */
+	int32_t (*mig)[FR_BID_STRIDE]; /* [layout]: value */
+	int32_t (*mig_cpu)[FR_BID_STRIDE];
+	uint32_t (*mig_share)[FR_BID_STRIDE]; /* [edge]: 16 bits */
+	int64_t (*mig_wanted)[FR_BID_STRIDE]; /* [layout]: as fr_bid_demand, 16 bits */
 };
 
 struct fr_bid_prices {
@@ -92,8 +118,8 @@ struct fr_bid_node {
 	uint32_t idle, part_count;
 	int64_t cpu_left;
 	struct {
-		uint16_t group;
-		uint8_t mode, r;
+		uint16_t group, r; /* MIG: the layout */
+		uint8_t mode;      /* FR_BID_MODES: MIG */
 	} part[ST_GPUS_MAX];
 };
 
@@ -103,15 +129,37 @@ struct fr_bid *fr_bid_new(const struct fr_workload *w, int64_t unit_mib);
 void fr_bid_free(struct fr_bid *b);
 /* Milli of a typical device that a task of the class takes, over all its devices; >= 1 with GPU. */
 int64_t fr_bid_class_gpu(const struct fr_bid *b, const struct fr_class *c);
-/* The group of GPUs on which a task of class i takes size[i] hundredths (0 = not accepted); made on
- * first sight. < 0: no memory. */
-int fr_bid_group_find(struct fr_bid *b, const uint8_t *size);
+/* The group of GPUs on which a task of class i takes size[i] (see fr_bid_group), with the instances of
+ * `mig` (borrowed) where classes ask for them, else NULL; made on first sight. < 0: no memory. */
+int fr_bid_group_find(struct fr_bid *b, const uint8_t *size, const struct st_mig_geometry *mig,
+		      uint64_t mig_open);
 
 /* bid_tables.c */
 void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
 		       struct fr_bid_prices *ret);
 void fr_bid_tables_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 			const struct fr_bid_prices *p, struct fr_bid_tables *ret, bool for_step);
+
+struct fr_bid_option {
+	int64_t weight; /* GPU demand behind it */
+	int32_t value, cpu;
+	uint32_t *ret_share; /* NULL: not asked for; 16 bits */
+};
+
+#define FR_BID_OPTIONS_MAX 20
+
+/* Soft maximum of some options weighted by demand; sets shares and *ret_cpu. 0 without options. */
+int32_t fr_bid_soft_options(const struct fr_bid *b, const struct fr_soft *s,
+			    const struct fr_bid_option *o, unsigned n, int32_t *ret_cpu);
+
+/* bid_mig.c. Of a group whose runs are known. ERR_NOMEM. A geometry with too many states has no layout. */
+int fr_bid_layouts_init(struct fr_bid_group *g);
+void fr_bid_layouts_fini(struct fr_bid_layouts *l);
+/* The layout of a mask of placed instances; -1 where it has none. */
+int fr_bid_layout(const struct fr_bid_group *g, uint64_t placed);
+int fr_bid_layout_tables_init(const struct fr_bid_layouts *l, struct fr_bid_tables *t);
+void fr_bid_layouts_fill(const struct fr_bid *b, const struct fr_bid_group *g,
+			 struct fr_bid_tables *t);
 
 /* bid_step.c: begin, each node, end. */
 void fr_bid_step_begin(struct fr_bid *b);

@@ -18,6 +18,9 @@ void fr_bid_step_begin(struct fr_bid *b)
 	fr_bid_prices_set(b, b->y, b->y_cpu, &b->step_prices);
 	for (uint32_t i = 0; i < b->group_count; i++)
 		fr_bid_tables_fill(b, &b->groups[i], &b->step_prices, &b->step[i], true);
+	for (uint32_t i = 0; i < b->group_count; i++)
+		memset(b->step[i].mig_wanted, 0,
+		       b->groups[i].layouts.count * sizeof(*b->step[i].mig_wanted));
 	if (b->group_count > 0) /* else there is no GPU yet */
 		memset(b->demand, 0, b->group_count * sizeof(*b->demand));
 	memset(b->coverage, 0, b->w->count * sizeof(*b->coverage));
@@ -28,16 +31,26 @@ static int64_t pattern_cpu(const struct fr_bid *b, const struct fr_bid_node *n, 
 {
 	int64_t cpu = b->step[n->group].m_cpu[n->idle][j];
 
-	for (uint32_t i = 0; i < n->part_count; i++)
-		cpu += b->step[n->part[i].group].k_cpu[n->part[i].mode][n->part[i].r][j];
+	for (uint32_t i = 0; i < n->part_count; i++) {
+		const struct fr_bid_tables *t = &b->step[n->part[i].group];
+
+		cpu += n->part[i].mode == FR_BID_MODES ? t->mig_cpu[n->part[i].r][j]
+						       : t->k_cpu[n->part[i].mode][n->part[i].r][j];
+	}
 	return cpu;
 }
 
 static void pattern_count(struct fr_bid *b, const struct fr_bid_node *n, int j, int64_t weight)
 {
 	b->demand[n->group].idle[n->idle][j] += weight;
-	for (uint32_t i = 0; i < n->part_count; i++)
-		b->demand[n->part[i].group].part[n->part[i].mode][n->part[i].r][j] += weight;
+	for (uint32_t i = 0; i < n->part_count; i++) {
+		uint32_t group = n->part[i].group;
+
+		if (n->part[i].mode == FR_BID_MODES)
+			b->step[group].mig_wanted[n->part[i].r][j] += weight;
+		else
+			b->demand[group].part[n->part[i].mode][n->part[i].r][j] += weight;
+	}
 }
 
 static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
@@ -49,7 +62,10 @@ static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
 		value[j] = fr_bid_cpu_value(&b->step_prices, j, n->cpu_left) +
 			   b->step[n->group].m[n->idle][j];
 	for (uint32_t i = 0; i < n->part_count; i++) {
-		const int32_t *k = b->step[n->part[i].group].k[n->part[i].mode][n->part[i].r];
+		const struct fr_bid_tables *t = &b->step[n->part[i].group];
+		const int32_t *k = n->part[i].mode == FR_BID_MODES
+					   ? t->mig[n->part[i].r]
+					   : t->k[n->part[i].mode][n->part[i].r];
 
 		for (int j = 0; j < FR_BID_J; j++)
 			value[j] += k[j];
@@ -138,6 +154,24 @@ static void cover_idle(struct fr_bid *b, uint32_t group, int j)
 			run_cover(b, group, run, j, (single * t->one[0][j]) >> 16);
 	dm->part[0][FR_BID_R][j] += (single * t->one[1][j]) >> 16;
 	dm->part[1][FR_BID_R][j] += (single * t->one[2][j]) >> 16;
+	if (g->layouts.count > 0)
+		t->mig_wanted[fr_bid_layout(g, 0)][j] += (single * t->one[3][j]) >> 16;
+}
+
+static void cover_mig(struct fr_bid *b, uint32_t group, int j)
+{
+	const struct fr_bid_layouts *l = &b->groups[group].layouts;
+	const struct fr_bid_tables *t = &b->step[group];
+
+	for (uint32_t i = l->count; i > 0; i--)
+		for (uint32_t e = l->begin[i - 1]; e < l->begin[i]; e++) {
+			int64_t c = (t->mig_wanted[i - 1][j] * t->mig_share[e][j]) >> 16;
+
+			if (c == 0)
+				continue;
+			run_cover(b, group, l->edges[e].run, j, c);
+			t->mig_wanted[l->edges[e].to][j] += c;
+		}
 }
 
 static void cover_part(struct fr_bid *b, uint32_t group, int mode, int j)
@@ -255,6 +289,7 @@ void fr_bid_step_end(struct fr_bid *b)
 			cover_idle(b, i, j);
 			for (int mode = 0; mode < FR_BID_MODES; mode++)
 				cover_part(b, i, mode, j);
+			cover_mig(b, i, j);
 		}
 	/* H: arrivals that could be hosted, in the mean over classes weighted by y. 16 bits. */
 	for (uint32_t d = 0; d < b->w->count; d++) {

@@ -163,18 +163,11 @@ static int one_run(const struct fr_bid_group *g)
 	return -1;
 }
 
-struct option {
-	int64_t weight; /* GPU demand behind it */
-	int32_t value, cpu;
-	uint32_t *ret_share;
-};
-
-/* Soft maximum of some options weighted by demand; returns the value, sets shares and *ret_cpu. */
-static int32_t soft_options(const struct fr_bid *b, const struct fr_soft *s, struct option *o,
-			    unsigned n, int32_t *ret_cpu)
+int32_t fr_bid_soft_options(const struct fr_bid *b, const struct fr_soft *s,
+			    const struct fr_bid_option *o, unsigned n, int32_t *ret_cpu)
 {
 	int64_t total = 0, cpu = 0;
-	uint64_t sum = 0, e[FR_BID_F + 2];
+	uint64_t sum = 0, e[FR_BID_OPTIONS_MAX];
 	int32_t top = NEVER;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -207,33 +200,37 @@ static void idle_fill(const struct fr_bid *b, const struct fr_bid_group *g, stru
 {
 	int one = one_run(g);
 	int32_t device, device_cpu;
-	int64_t single = g->demand_one + g->demand_share[0] + g->demand_share[1];
-	struct option o[FR_BID_F + 1] = {
+	int64_t single =
+		g->demand_one + g->demand_share[0] + g->demand_share[1] + g->demand_mig;
+	int empty = fr_bid_layout(g, 0);
+	struct fr_bid_option o[FR_BID_OPTIONS_MAX] = {
 		{g->demand_one, one < 0 ? NEVER : t->bid[one * FR_BID_STRIDE + j],
 		 one < 0 ? 0 : t->bid_cpu[one * FR_BID_STRIDE + j], &t->one[0][j]},
 		{g->demand_share[0], t->k[0][FR_BID_R][j], t->k_cpu[0][FR_BID_R][j], &t->one[1][j]},
 		{g->demand_share[1], t->k[1][FR_BID_R][j], t->k_cpu[1][FR_BID_R][j], &t->one[2][j]},
+		{g->demand_mig, empty < 0 ? 0 : t->mig[empty][j],
+		 empty < 0 ? 0 : t->mig_cpu[empty][j], &t->one[3][j]},
 	};
 
-	device = soft_options(b, &b->soft, o, 3, &device_cpu);
+	device = fr_bid_soft_options(b, &b->soft, o, 4, &device_cpu);
 	t->m[0][j] = t->m_cpu[0][j] = 0;
 	for (uint32_t f = 1; f <= FR_BID_F; f++) {
 		unsigned n = 0;
 
-		o[n++] = (struct option){single, t->m[f - 1][j] + device,
+		o[n++] = (struct fr_bid_option){single, t->m[f - 1][j] + device,
 					 t->m_cpu[f - 1][j] + device_cpu, &t->split[f][1][j]};
 		for (uint32_t run = g->run_count - g->device_runs; run < g->run_count; run++) {
 			uint32_t k = g->run_size[run];
 
 			if (k > f)
 				continue;
-			o[n++] = (struct option){
+			o[n++] = (struct fr_bid_option){
 				g->demand_devices[k],
 				t->m[f - k][j] + t->bid[run * FR_BID_STRIDE + (uint32_t)j],
 				t->m_cpu[f - k][j] + t->bid_cpu[run * FR_BID_STRIDE + (uint32_t)j],
 				&t->split[f][k][j]};
 		}
-		t->m[f][j] = soft_options(b, &b->soft_idle, o, n, &t->m_cpu[f][j]);
+		t->m[f][j] = fr_bid_soft_options(b, &b->soft_idle, o, n, &t->m_cpu[f][j]);
 	}
 }
 
@@ -247,6 +244,7 @@ void fr_bid_tables_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 		if (for_step)
 			knapsack_cpu(g, mode, ret);
 	}
+	fr_bid_layouts_fill(b, g, ret);
 	for (int j = 0; j < FR_BID_J; j++)
 		idle_fill(b, g, ret, j);
 }

@@ -26,7 +26,7 @@ static int classes_compile(struct fr_measure *m)
 			if (w->classes[i].count == 0 || (w->classes[i].count > 1) != multi)
 				continue;
 			m->index[n] = i;
-			m->valued[n] = m->kind == FR_CA && w->classes[i].kind == ST_KIND_MIG;
+			m->valued[n] = m->kind != FR_FGD && w->classes[i].kind == ST_KIND_MIG;
 			m->has_mig |= w->classes[i].kind == ST_KIND_MIG;
 			m->weight[n] = (int32_t)w->weights[i];
 			m->count[n] = w->classes[i].count;
@@ -462,33 +462,37 @@ int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_
 	return eval(m, nd, s, r, cpu_left_milli);
 }
 
+int64_t fr_measure_loss(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			const struct fr_change *changes, unsigned change_count)
+{
+	const struct fr_node *nd = &m->nodes[node];
+	int64_t extras = 0, after;
+
+	if (nd->gpu_count == 0)
+		return 0;
+	after = m->bid ? fr_bid_after(m, nd, cpu_left_milli, changes, change_count, &extras)
+		       : fr_measure_after(m, node, cpu_left_milli, changes, change_count);
+	return after - nd->n + extras;
+}
+
 int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			 const struct fr_change *changes, unsigned change_count)
 {
-	const struct fr_node *nd = &m->nodes[node];
-	int64_t after, extras, s;
+	int64_t loss = fr_measure_loss(m, node, cpu_left_milli, changes, change_count), s;
 
-	if (m->bid) {
-		if (nd->gpu_count == 0)
-			return 0;
-		after = fr_bid_after(m, nd, cpu_left_milli, changes, change_count, &extras);
-		return fr_bid_score(after - nd->n + extras);
-	}
-	after = fr_measure_after(m, node, cpu_left_milli, changes, change_count);
+	if (m->bid)
+		return fr_bid_score(loss);
 	if (m->kind == FR_FGD)
-		return fr_score_fgd(m->thresholds, after - nd->n);
-	s = arith_floor_div(nd->n - after, 480 * m->w->total);
+		return fr_score_fgd(m->thresholds, loss);
+	s = arith_floor_div(-loss, 480 * m->w->total);
 	return (int32_t)arith_min(arith_max(s, INT32_MIN + 1), INT32_MAX);
 }
 
 int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			       const struct fr_change *changes, unsigned change_count)
 {
-	int64_t gain;
+	int64_t loss = fr_measure_loss(m, node, cpu_left_milli, changes, change_count);
+	int64_t unit = m->bid ? ONE_MILLI : m->w->total;
 
-	if (m->bid || m->nodes[node].gpu_count == 0)
-		return fr_measure_score(m, node, cpu_left_milli, changes, change_count);
-	gain = m->nodes[node].n - fr_measure_after(m, node, cpu_left_milli, changes, change_count);
-	return (int32_t)arith_min(arith_max(arith_floor_div(gain, m->w->total), -EXACT_MAX),
-				  EXACT_MAX);
+	return (int32_t)arith_min(arith_max(arith_floor_div(-loss, unit), -EXACT_MAX), EXACT_MAX);
 }

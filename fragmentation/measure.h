@@ -75,6 +75,10 @@ struct fr_change {
 int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			 const struct fr_change *changes, unsigned change_count);
 
+/* What N grows by with such a change; BID: with its consolidation terms. */
+int64_t fr_measure_loss(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			const struct fr_change *changes, unsigned change_count);
+
 /* Score of such a change; higher is better.
  * FGD: 0..99, trunc(100 / (1 + exp(dF / 1000))) by integer thresholds, 50 = no change.
  * CA: floor((before - after) / (480 K)).
@@ -83,7 +87,7 @@ int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_
 			 const struct fr_change *changes, unsigned change_count);
 
 /* The same by floor((before - after) / K), not rounded to what tells fractions apart: MIG layouts
- * differ by less. BID: as above. */
+ * differ by less. BID: floor(-loss / 1 milli). */
 int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			       const struct fr_change *changes, unsigned change_count);
 

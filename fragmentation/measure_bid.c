@@ -8,12 +8,13 @@
 /* Milli of a device, charged on top of the lost value: they break ties towards consolidation. */
 #define E_LEFT 15   /* times the share of the GPU that is left after a share is placed */
 #define E_OPEN 10   /* for opening an idle GPU */
+#define E_MIG 2     /* times the milli lost by fr_mig_value */
 #define E_DEVICES 4 /* for each group of 8 idle GPUs broken; half for 4, a quarter for 2 */
 #define QUANTUM 6
 #define ONE (1 << FR_PRICE_BITS)
 
-/* Row layout: kind, mode, remainder in 1/100, group, free milli. */
-enum { ROW_KIND, ROW_MODE, ROW_R, ROW_GROUP, ROW_MILLI };
+/* Row layout: kind, mode, remainder in 1/100 or MIG layout, group, free milli, fr_mig_value. */
+enum { ROW_KIND, ROW_MODE, ROW_R, ROW_GROUP, ROW_MILLI, ROW_MIG_LOST };
 
 void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row)
 {
@@ -26,6 +27,14 @@ void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 		key->free_mib > 0 ? (int32_t)((int64_t)key->free_mib * 1000 / t->alloc_mib) : 0;
 	if (key->mode == ST_MODE_FREE) {
 		row[ROW_KIND] = FR_BID_IDLE;
+	} else if (key->mode == ST_MODE_MIG) {
+		int layout = fr_bid_layout(&m->bid->groups[t->bid_group], key->mig_placed);
+
+		if (layout < 0)
+			return;
+		row[ROW_KIND] = FR_BID_MIG;
+		row[ROW_R] = layout;
+		row[ROW_MIG_LOST] = fr_mig_value_at(t->value, key->mig_placed);
 	} else if (key->mode == ST_MODE_TIME_SLICING || key->mode == ST_MODE_SM_SHARING) {
 		if (key->clients_left <= 0)
 			r = 0;
@@ -43,8 +52,10 @@ static uint8_t size_on(const struct fr_type *t, const struct fr_type_class *tc,
 {
 	int64_t size;
 
-	if (!tc->accepted || c->kind == ST_KIND_MIG)
+	if (!tc->accepted)
 		return 0;
+	if (c->kind == ST_KIND_MIG)
+		return (uint8_t)(tc->profile + 1);
 	if (c->kind == ST_KIND_WHOLE)
 		return FR_BID_R;
 	if (t->alloc_mib <= 0)
@@ -56,6 +67,7 @@ static uint8_t size_on(const struct fr_type *t, const struct fr_type_class *tc,
 int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 {
 	uint8_t size[FR_CLASSES_MAX + 1] = {0};
+	bool mig = false;
 	int group;
 
 	for (uint32_t i = 0; i < m->class_count; i++) {
@@ -63,8 +75,9 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 		const struct fr_class *c = &m->w->classes[m->index[i]];
 
 		size[m->index[i]] = size_on(t, tc, c);
+		mig |= c->kind == ST_KIND_MIG && size[m->index[i]] > 0;
 	}
-	group = fr_bid_group_find(m->bid, size);
+	group = fr_bid_group_find(m->bid, size, mig ? t->mig : NULL, mig ? t->mig_open : 0);
 	if (group < 0)
 		return ERR_NOMEM;
 	t->bid_group = group;
@@ -74,10 +87,11 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 static const int32_t *row_value(const struct fr_measure *m, const int32_t *row)
 {
 	static const int32_t none[FR_BID_STRIDE];
+	const struct fr_bid_tables *t = &m->bid->score[row[ROW_GROUP]];
 
-	return row[ROW_KIND] == FR_BID_PART
-		       ? m->bid->score[row[ROW_GROUP]].k[row[ROW_MODE]][row[ROW_R]]
-		       : none;
+	if (row[ROW_KIND] == FR_BID_MIG)
+		return t->mig[row[ROW_R]];
+	return row[ROW_KIND] == FR_BID_PART ? t->k[row[ROW_MODE]][row[ROW_R]] : none;
 }
 
 static const int32_t *row_at(const struct fr_measure *m, uint32_t row)
@@ -130,6 +144,10 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 		bool opened = before[ROW_KIND] == FR_BID_IDLE && after[ROW_KIND] != FR_BID_IDLE;
 
 		*ret_opened += opened * ch[i].times;
+		if (after[ROW_KIND] == FR_BID_MIG)
+			sum += ch[i].times * ((int64_t)E_MIG * ONE *
+						      (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]) +
+				      (opened ? E_OPEN * ONE : 0));
 		if (after[ROW_KIND] != FR_BID_PART)
 			continue;
 		sum += ch[i].times * ((int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000 +
@@ -183,11 +201,13 @@ static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd,
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
 		const int32_t *row = row_at(m, nd->rows[i]);
 
-		if (row[ROW_KIND] != FR_BID_PART || row[ROW_R] == 0)
+		if ((row[ROW_KIND] != FR_BID_PART && row[ROW_KIND] != FR_BID_MIG) ||
+		    row[ROW_R] == 0)
 			continue;
 		ret->part[ret->part_count].group = (uint16_t)row[ROW_GROUP];
-		ret->part[ret->part_count].mode = (uint8_t)row[ROW_MODE];
-		ret->part[ret->part_count++].r = (uint8_t)row[ROW_R];
+		ret->part[ret->part_count].mode =
+			(uint8_t)(row[ROW_KIND] == FR_BID_MIG ? FR_BID_MODES : row[ROW_MODE]);
+		ret->part[ret->part_count++].r = (uint16_t)row[ROW_R];
 	}
 }
 

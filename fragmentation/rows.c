@@ -119,7 +119,7 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = t->alloc_mib / d_min + 1;
-	if (m->kind == FR_CA && m->has_mig && t->mig && value_make(m, t) < 0) {
+	if (m->kind != FR_FGD && m->has_mig && t->mig && value_make(m, t) < 0) {
 		free(t->classes);
 		return -1;
 	}

@@ -218,15 +218,16 @@ int rp_changes_apply(const struct rp_changes *c, struct rp_trace *t, size_t *ret
 	*ret_switched = 0;
 	if (c->profile != NULL && strlen(c->profile) >= ST_MIG_NAME_CAP)
 		return err_set(err, ERR_INVALID, "--profile: \"%.80s\" is too long", c->profile);
-	for (size_t i = 0; i < c->add.count; i++)
-		if ((rc = add_nodes(c->add.v[i], t, err)) < 0)
-			return err_prefix(err, rc, "--add-nodes");
 	for (size_t i = 0; i < c->remove.count; i++)
 		if ((rc = remove_nodes(c->remove.v[i], t, err)) < 0)
 			return err_prefix(err, rc, "--remove-nodes");
 	for (size_t i = 0; i < c->model.count; i++)
 		if ((rc = change_model(c->model.v[i], t, err)) < 0)
 			return err_prefix(err, rc, "--model");
+	/* After the others: those are about the nodes of the file. */
+	for (size_t i = 0; i < c->add.count; i++)
+		if ((rc = add_nodes(c->add.v[i], t, err)) < 0)
+			return err_prefix(err, rc, "--add-nodes");
 	for (size_t i = 0; i < c->switches.count; i++)
 		if ((rc = switch_kinds(c, i, t, ret_switched, err)) < 0)
 			return err_prefix(err, rc, "--switch");

@@ -228,7 +228,7 @@ int rp_cmd_plan(const struct rp_command *self, int argc, char **argv)
 		 "the pods are another trace's table: a map's name or file; replay/FORMATS.md"},
 		{"node-type", "FIELDS", RP_OPT_LIST, &a.types_text, 0, 0,
 		 "a node type, given once for each: name=A,cpu=96,memory=768Gi,gpus=8 and, where\n"
-		 "wanted, model=G2, gpu-memory=80Gi, cost=10 (1), max=40 (100000), mig=yes (no)"},
+		 "wanted, model=G2, gpu-memory=80Gi, cost=10 (1), max=40 (100000), mig=yes|auto (no)"},
 		{"node-types", "FILE", RP_OPT_TEXT, &a.types_path, 0, 0,
 		 "node types as a JSON list of objects with these fields"},
 		{"success", "R", RP_OPT_DECIMAL, &a.success_nano, 1, 1000000000,

@@ -87,9 +87,11 @@ static int set_field(struct rp_node_type *t, enum field f, const char *v, struct
 		return 0;
 	case MIG:
 	default:
-		t->mig = strcmp(v, "yes") == 0;
-		if (!t->mig && strcmp(v, "no") != 0)
-			return err_set(err, ERR_INVALID, "mig: \"%.40s\" is not yes or no", v);
+		t->mig = strcmp(v, "yes") == 0    ? RP_MIG_YES
+			 : strcmp(v, "auto") == 0 ? RP_MIG_AUTO
+						  : RP_MIG_NO;
+		if (t->mig == RP_MIG_NO && strcmp(v, "no") != 0)
+			return err_set(err, ERR_INVALID, "mig: \"%.40s\" is not yes, auto or no", v);
 		return 0;
 	}
 }
@@ -99,7 +101,7 @@ static int check(const struct rp_node_type *t, unsigned seen, struct err *err)
 	for (int f = NAME; f <= GPUS; f++)
 		if ((seen & 1U << f) == 0)
 			return err_set(err, ERR_INVALID, "%s is missing", names[f]);
-	if (t->mig && st_mig_table_find(t->model, t->gpu_mib) == NULL)
+	if (t->mig != RP_MIG_NO && st_mig_table_find(t->model, t->gpu_mib) == NULL)
 		return err_set(err, ERR_INVALID,
 			       "mig: no MIG geometry is known for model \"%s\" with %d MiB",
 			       t->model, (int)t->gpu_mib);
@@ -230,10 +232,12 @@ int rp_trace_add_nodes(struct rp_trace *t, const struct rp_node_type *type, int6
 		.gpu_mib = type->gpu_mib,
 		.gpu_count = type->gpus,
 		.mig = type->mig,
+		.geometry = type->mig != RP_MIG_NO ? st_mig_table_find(type->model, type->gpu_mib)
+						   : NULL,
 	};
 
 	/* Shares in a pod table are 1/1000 of a GPU, whatever its size. */
-	if (t->unit_mib == RP_GPU_UNITS && !type->mig)
+	if (t->unit_mib == RP_GPU_UNITS && type->mig != RP_MIG_YES)
 		node.gpu_mib = 0;
 	else if (type->gpu_mib == 0 && type->gpus > 0)
 		return err_set(err, ERR_INVALID,

@@ -17,12 +17,12 @@ struct rp_node_type {
 	int64_t cpu_milli, mem_mib;
 	int32_t gpu_mib; /* 0 = fractions of a GPU only: pods cannot ask for MiB */
 	uint8_t gpus;
-	bool mig;
+	enum rp_mig mig;
 	int64_t cost_nano; /* in any unit, > 0 */
 	int64_t max;       /* nodes to be had */
 };
 
-/* Reads `name=A,cpu=96,memory=768Gi,gpus=8[,model=G2][,gpu-memory=80Gi][,cost=10][,max=40][,mig=yes]`
+/* Reads `name=A,cpu=96,memory=768Gi,gpus=8[,model=G2][,gpu-memory=80Gi][,cost=10][,max=40][,mig=yes|auto]`
  * (cpu and memory as Kubernetes writes quantities; cost 1). ERR_INVALID, ERR_RANGE: the message names
  * field and value. *ret is written only on success. */
 int rp_node_type_parse(const char *text, struct rp_node_type *ret, struct err *err);

@@ -30,11 +30,18 @@ struct rp_shape {
 	uint32_t next; /* in its hash chain */
 };
 
+enum rp_mig {
+	RP_MIG_NO,
+	RP_MIG_YES,  /* the GPUs are in MIG mode */
+	RP_MIG_AUTO, /* an idle GPU is switched for a pod that asks for an instance, and back when empty */
+};
+
 struct rp_node {
 	int64_t cpu_milli, mem_mib;
 	uint32_t model;  /* id in models; STRPOOL_NONE = unknown */
 	int32_t gpu_mib; /* memory of a GPU; 0 = RP_GPU_UNITS, whatever the real size */
-	bool mig;        /* its GPUs are partitioned by MIG */
+	enum rp_mig mig;
+	const struct st_mig_geometry *geometry; /* where mig is not RP_MIG_NO; of the built-in table */
 	bool removed;    /* known by name and index, but gets nothing */
 	uint8_t gpu_count;
 };

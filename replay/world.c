@@ -22,7 +22,11 @@ static int put_node(struct st_cluster *c, const struct rp_trace *t, uint32_t i,
 	memset(gpus, 0, n->gpu_count * sizeof(gpus[0]));
 	for (unsigned g = 0; g < n->gpu_count; g++) {
 		gpus[g].mem_mib = n->gpu_mib > 0 ? n->gpu_mib : RP_GPU_UNITS;
-		gpus[g].mig_enabled = n->mig;
+		gpus[g].mig_enabled = n->mig == RP_MIG_YES;
+		gpus[g].mig_switchable = n->mig == RP_MIG_AUTO;
+		gpus[g].has_geometry = n->mig != RP_MIG_NO;
+		if (n->mig != RP_MIG_NO)
+			gpus[g].geometry = *n->geometry;
 	}
 	if (ranks != NULL) {
 		spec.has_rank = true;

@@ -14,12 +14,22 @@ struct prom_family {
 	const char *help;
 };
 
+struct prom_label {
+	const char *name, *value;
+};
+
 /* The lines HELP and TYPE. */
 void prom_begin(struct buf *b, const struct prom_family *f);
-/* A label with its value escaped; first: opens the brace. The caller closes it. */
-void prom_label(struct buf *b, const char *name, const char *value, bool first);
-/* The end of a sample's line. */
+/* The start of a sample's line: the family's name, suffix ("_bucket"; "": none) and count labels with
+ * their values escaped. One of the values ends it. */
+void prom_name(struct buf *b, const struct prom_family *f, const char *suffix,
+	       const struct prom_label *labels, size_t count);
 void prom_value(struct buf *b, int64_t v);
+/* v in units of 10^-digits (1 to 18), as a decimal number with so many digits. */
+void prom_decimal(struct buf *b, int64_t v, unsigned digits);
+/* A sample with count labels. */
+void prom_labelled(struct buf *b, const struct prom_family *f, const struct prom_label *labels,
+		   size_t count, int64_t v);
 /* A sample with at most one label (NULL: none). */
 void prom_sample(struct buf *b, const struct prom_family *f, const char *label, const char *value,
 		 int64_t v);

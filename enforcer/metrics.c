@@ -188,19 +188,6 @@ static const struct prom_family families[FAMILY_COUNT] = {
 		     "Since it was started."},
 };
 
-/* ---- text ---- */
-
-/* One sample with two labels. */
-static void sample2(struct buf *b, enum family f, const char *l1, const char *v1, const char *l2,
-		    const char *v2, int64_t v)
-{
-	buf_puts(b, families[f].name);
-	prom_label(b, l1, v1, true);
-	prom_label(b, l2, v2, false);
-	buf_putc(b, '}');
-	prom_value(b, v);
-}
-
 /* ---- GPUs ---- */
 
 struct gpu_sums {
@@ -276,24 +263,24 @@ static void put_gpus(const struct en_metrics_view *v, enum family f, struct buf 
 	prom_begin(b, &families[f]);
 	for (size_t i = 0; i < v->probe->gpu_count; i++) {
 		const struct en_probe_gpu *g = &v->probe->gpus[i];
+		struct prom_label labels[3];
 		struct gpu_sums sums;
+		size_t count = 0;
 		char idx[24];
 		int64_t n;
 
 		if (!gpu_value(v, g, f, &n))
 			continue;
 		snprintf(idx, sizeof(idx), "%u", g->index);
-		buf_puts(b, families[f].name);
-		prom_label(b, "gpu_uuid", g->uuid, true);
-		prom_label(b, "gpu", idx, false);
+		labels[count++] = (struct prom_label){"gpu_uuid", g->uuid};
+		labels[count++] = (struct prom_label){"gpu", idx};
 		if (f == GPU_INFO)
-			prom_label(b, "product", g->product, false);
+			labels[count++] = (struct prom_label){"product", g->product};
 		if (f == GPU_MODE) {
 			sums_of(v, g->uuid, &sums);
-			prom_label(b, "mode", st_mode_name(sums.mode), false);
+			labels[count++] = (struct prom_label){"mode", st_mode_name(sums.mode)};
 		}
-		buf_putc(b, '}');
-		prom_value(b, n);
+		prom_labelled(b, &families[f], labels, count, n);
 	}
 }
 
@@ -323,12 +310,10 @@ static void put_instances(const struct en_probe *p, struct buf *b)
 			count[whose_is(g, &g->instances[k])]++;
 		snprintf(idx, sizeof(idx), "%u", g->index);
 		for (int w = 0; w < WHOSE_COUNT && g->mig_enabled; w++) {
-			buf_puts(b, families[GPU_INSTANCES].name);
-			prom_label(b, "gpu_uuid", g->uuid, true);
-			prom_label(b, "gpu", idx, false);
-			prom_label(b, "whose", names[w], false);
-			buf_putc(b, '}');
-			prom_value(b, count[w]);
+			const struct prom_label labels[] = {
+				{"gpu_uuid", g->uuid}, {"gpu", idx}, {"whose", names[w]}};
+
+			prom_labelled(b, &families[GPU_INSTANCES], labels, 3, count[w]);
 		}
 	}
 }
@@ -378,20 +363,16 @@ static void put_containers(const struct en_metrics_view *v, enum family f, struc
 	for (size_t i = 0; i < v->measured_count; i++) {
 		const struct en_measured *m = &v->measured[i];
 		char idx[24];
+		const struct prom_label labels[] = {
+			{"namespace", m->ns},        {"pod", m->pod},      {"pod_uuid", m->pod_uid},
+			{"container", m->container}, {"gpu_uuid", m->gpu}, {"gpu", idx},
+		};
 		int64_t n;
 
 		if (!container_value(v, m, f, &n))
 			continue;
 		snprintf(idx, sizeof(idx), "%u", m->gpu_idx);
-		buf_puts(b, families[f].name);
-		prom_label(b, "namespace", m->ns, true);
-		prom_label(b, "pod", m->pod, false);
-		prom_label(b, "pod_uuid", m->pod_uid, false);
-		prom_label(b, "container", m->container, false);
-		prom_label(b, "gpu_uuid", m->gpu, false);
-		prom_label(b, "gpu", idx, false);
-		buf_putc(b, '}');
-		prom_value(b, n);
+		prom_labelled(b, &families[f], labels, sizeof(labels) / sizeof(labels[0]), n);
 	}
 }
 
@@ -406,16 +387,22 @@ static void put_agent(const struct en_metrics_view *v, struct buf *b)
 	prom_single(b, &families[READY], v->ready);
 	if (v->condition != NULL && v->condition->reason != NULL) {
 		prom_begin(b, &families[CONDITION]);
-		sample2(b, CONDITION, "status", status[v->condition->status], "reason",
-			v->condition->reason, 1);
+		prom_labelled(b, &families[CONDITION],
+			      (struct prom_label[]){{"status", status[v->condition->status]},
+						    {"reason", v->condition->reason}},
+			      2, 1);
 	}
 	prom_single(b, &families[UPTIME], v->uptime_s);
 	if (v->report == NULL)
 		return;
 	prom_begin(b, &families[CHECK]);
-	for (size_t i = 0; i < v->report->count; i++)
-		sample2(b, CHECK, "check", v->report->findings[i].name, "result",
-			en_check_result_name(v->report->findings[i].result), 1);
+	for (size_t i = 0; i < v->report->count; i++) {
+		const struct en_finding *found = &v->report->findings[i];
+		const struct prom_label labels[] = {
+			{"check", found->name}, {"result", en_check_result_name(found->result)}};
+
+		prom_labelled(b, &families[CHECK], labels, 2, 1);
+	}
 }
 
 static void put_mig(const struct en_mig_stats *m, struct buf *b)
@@ -464,8 +451,8 @@ static void put_nri(const struct en_nri_figures *n, struct buf *b)
 	prom_sample(b, &families[NRI_CALLS], "result", "all", (int64_t)n->calls);
 	prom_sample(b, &families[NRI_CALLS], "result", "late", (int64_t)n->late);
 	prom_begin(b, &families[NRI_CALL_MAX]);
-	buf_printf(b, "%s %lld.%06lld\n", families[NRI_CALL_MAX].name,
-		   (long long)(n->worst_us / 1000000), (long long)(n->worst_us % 1000000));
+	prom_name(b, &families[NRI_CALL_MAX], "", NULL, 0);
+	prom_decimal(b, n->worst_us, 6);
 }
 
 static void put_plugin(const struct en_metrics_view *v, struct buf *b)

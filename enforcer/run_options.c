@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/option_table.h"
 #include "enforcer/doctor.h"
+#include "state/contract.h"
 
 #define AT(field) offsetof(struct en_run_options, field)
 
@@ -138,15 +139,17 @@ static int check_gates(const char *list, struct err *err)
 
 static int check(const struct en_run_options *o, struct err *err)
 {
+	int rc;
+
 	if (o->node[0] == '\0')
 		return err_set(err, ERR_INVALID, "--node NAME (or NODE_NAME) is required");
 	if (log_level_parse(o->log_level) < 0)
 		return err_set(err, ERR_INVALID,
 			       "--log-level: \"%.100s\" is none of error, warn, info, debug",
 			       o->log_level);
-	if (o->prefix[0] == '\0' || strchr(o->prefix, '/') == NULL)
-		return err_set(err, ERR_INVALID,
-			       "--prefix: \"%.100s\" is no start of an annotation key", o->prefix);
+	rc = st_contract_prefix_check(o->prefix, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "--prefix");
 	if (o->hook_path[0] != '\0' && (o->hook_path[0] != '/' || o->hook_socket[0] != '/'))
 		return err_set(err, ERR_INVALID,
 			       "--hook-path, --hook-socket: not an absolute path: \"%.100s\", "

@@ -225,14 +225,12 @@ void ex_metrics_verdicts(struct ex_metrics *m, const uint32_t tally[EX_CODE_COUN
 
 /* ---- text ---- */
 
-/* Thousandths as a decimal number. */
-static void single_milli(struct buf *b, enum family f, int64_t milli)
+/* A family of one sample in units of 10^-digits. */
+static void single_decimal(struct buf *b, enum family f, int64_t v, unsigned digits)
 {
-	long long whole = (milli < 0 ? -milli : milli) / 1000;
-
 	prom_begin(b, &families[f]);
-	buf_printf(b, "%s %s%lld.%03d\n", families[f].name, milli < 0 ? "-" : "", whole,
-		   (int)((milli < 0 ? -milli : milli) % 1000));
+	prom_name(b, &families[f], "", NULL, 0);
+	prom_decimal(b, v, digits);
 }
 
 static void put_requests(const struct ex_metrics *m, struct buf *b)
@@ -241,11 +239,15 @@ static void put_requests(const struct ex_metrics *m, struct buf *b)
 	for (int v = 0; v < EX_VERB_COUNT; v++) {
 		for (int i = 0; i < EX_CODES_COUNT; i++) {
 			uint64_t n = get(&m->requests[v][i]);
+			char code[12];
 
+			snprintf(code, sizeof(code), "%u", codes[i]);
 			if (n > 0)
-				buf_printf(b, "%s{verb=\"%s\",code=\"%u\"} %llu\n",
-					   families[REQUESTS].name, ex_verb_name((enum ex_verb)v),
-					   codes[i], (unsigned long long)n);
+				prom_labelled(b, &families[REQUESTS],
+					      (struct prom_label[]){{"verb",
+								     ex_verb_name((enum ex_verb)v)},
+								    {"code", code}},
+					      2, (int64_t)n);
 		}
 	}
 	prom_begin(b, &families[REQUEST_ERRORS]);
@@ -258,31 +260,26 @@ static void put_requests(const struct ex_metrics *m, struct buf *b)
 static void put_buckets(const uint64_t counts[EX_LATENCY_BUCKETS + 1], uint64_t ns, enum family f,
 			const char *verb, struct buf *b)
 {
-	const char *name = families[f].name, *open = verb != NULL ? "verb=\"" : "",
-		   *end = verb != NULL ? "\"," : "";
-	const char *value = verb != NULL ? verb : "";
+	char bound[24] = "";
+	const struct prom_label labels[] = {{"verb", verb}, {"le", bound}};
+	size_t skip = verb == NULL, with_verb = verb != NULL;
 	uint64_t sum = 0;
 
 	for (int i = 0; i <= EX_LATENCY_BUCKETS; i++) {
 		sum += counts[i];
-		buf_printf(b, "%s_bucket{%s%s%sle=\"", name, open, value, end);
 		if (i < EX_LATENCY_BUCKETS)
-			buf_printf(b, "%lld.%06d\"} ", (long long)(bounds_us[i] / 1000000),
-				   (int)(bounds_us[i] % 1000000));
+			snprintf(bound, sizeof(bound), "%lld.%06d",
+				 (long long)(bounds_us[i] / 1000000),
+				 (int)(bounds_us[i] % 1000000));
 		else
-			buf_puts(b, "+Inf\"} ");
-		buf_printf(b, "%llu\n", (unsigned long long)sum);
+			snprintf(bound, sizeof(bound), "+Inf");
+		prom_name(b, &families[f], "_bucket", labels + skip, 2 - skip);
+		prom_value(b, (int64_t)sum);
 	}
-	for (int i = 0; i < 2; i++) {
-		buf_printf(b, "%s_%s", name, i == 0 ? "sum" : "count");
-		if (verb != NULL)
-			buf_printf(b, "{verb=\"%s\"}", verb);
-		if (i == 0)
-			buf_printf(b, " %llu.%09u\n", (unsigned long long)(ns / 1000000000),
-				   (unsigned)(ns % 1000000000));
-		else
-			buf_printf(b, " %llu\n", (unsigned long long)sum);
-	}
+	prom_name(b, &families[f], "_sum", labels, with_verb);
+	prom_decimal(b, (int64_t)ns, 9);
+	prom_name(b, &families[f], "_count", labels, with_verb);
+	prom_value(b, (int64_t)sum);
 }
 
 static void put_histogram(const struct ex_metrics *m, enum ex_verb v, struct buf *b)
@@ -331,8 +328,8 @@ static void put_totals(const struct ex_view *v, struct buf *b)
 			    v->gpus_by_mode[i]);
 	prom_single(b, &families[GPUS_TAKEN], v->gpus_taken);
 	prom_single(b, &families[GPUS_TWIN], v->gpus_twin);
-	single_milli(b, FRAGMENTED_GPUS, f->divisor > 0 ? f->n / f->divisor : 0);
-	single_milli(b, IDLE_GPUS, f->idle_milli);
+	single_decimal(b, FRAGMENTED_GPUS, f->divisor > 0 ? f->n / f->divisor : 0, 3);
+	single_decimal(b, IDLE_GPUS, f->idle_milli, 3);
 }
 
 static int64_t gpu_value(const struct st_gpu *g, enum family f)
@@ -358,25 +355,19 @@ static void put_gpus(const struct ex_view *v, enum family f, struct buf *b)
 		const struct st_node *n = &v->nodes[i].n;
 
 		for (unsigned k = 0; k < n->gpu_count; k++) {
-			buf_puts(b, families[f].name);
-			prom_label(b, "node", n->name, true);
-			prom_label(b, "gpu", n->gpus[k].uuid, false);
-			if (f == GPU_MODE)
-				prom_label(b, "mode", st_mode_name((enum st_mode)n->gpus[k].mode),
-					   false);
-			buf_putc(b, '}');
-			prom_value(b, gpu_value(&n->gpus[k], f));
+			const struct prom_label labels[] = {
+				{"node", n->name},
+				{"gpu", n->gpus[k].uuid},
+				{"mode", st_mode_name((enum st_mode)n->gpus[k].mode)},
+			};
+
+			prom_labelled(b, &families[f], labels, f == GPU_MODE ? 3 : 2,
+				      gpu_value(&n->gpus[k], f));
 		}
 	}
 }
 
 /* ---- with an API server ---- */
-
-static void seconds(struct buf *b, const char *name, const char *suffix, uint64_t us)
-{
-	buf_printf(b, "%s%s %llu.%06u\n", name, suffix, (unsigned long long)(us / 1000000),
-		   (unsigned)(us % 1000000));
-}
 
 static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b)
 {
@@ -390,14 +381,13 @@ static void put_watch(const struct ex_api_stats *s, enum family f, struct buf *b
 			     : f == WATCHES_DEAD   ? s->watch[i].dead
 			     : f == WATCH_OBJECTS  ? s->watch[i].objects
 						   : s->watch[i].synced;
-		char head[96];
 
 		if (f != WATCH_LAG) {
 			prom_sample(b, &families[f], "kind", kinds[i], (int64_t)v);
 			continue;
 		}
-		snprintf(head, sizeof(head), "%s{kind=\"%s\"}", families[f].name, kinds[i]);
-		seconds(b, head, "", (uint64_t)s->watch[i].busy_us);
+		prom_name(b, &families[f], "", &(struct prom_label){"kind", kinds[i]}, 1);
+		prom_decimal(b, s->watch[i].busy_us, 6);
 	}
 }
 
@@ -437,8 +427,7 @@ static void put_api(const struct ex_api_stats *s, const struct ex_service_counts
 	prom_single(b, &families[BINDS_UNSETTLED], (int64_t)s->binds_unsettled);
 	prom_begin(b, &families[BIND_POST_DELAY]);
 	put_buckets(s->post_wait, s->post_wait_us_sum * 1000, BIND_POST_DELAY, NULL, b);
-	prom_begin(b, &families[BIND_POST_DELAY_MAX]);
-	seconds(b, families[BIND_POST_DELAY_MAX].name, "", (uint64_t)s->post_wait_us_max);
+	single_decimal(b, BIND_POST_DELAY_MAX, s->post_wait_us_max, 6);
 	prom_single(b, &families[REFUSALS_HELD], (int64_t)s->refusals_held);
 	put_api_requests(s, b);
 	for (int f = WATCH_EVENTS; f <= WATCH_LAG; f++)
@@ -466,11 +455,9 @@ void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts 
 		     struct buf *out)
 {
 	prom_begin(out, &families[BUILD_INFO]);
-	buf_puts(out, families[BUILD_INFO].name);
-	prom_label(out, "version", EX_VERSION, true);
-	prom_label(out, "policy", view->policy, false);
-	buf_putc(out, '}');
-	prom_value(out, 1);
+	prom_labelled(out, &families[BUILD_INFO],
+		      (struct prom_label[]){{"version", EX_VERSION}, {"policy", view->policy}}, 2,
+		      1);
 	prom_single(out, &families[READY], ready);
 	put_requests(m, out);
 	prom_begin(out, &families[REQUEST_SECONDS]);

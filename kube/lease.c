@@ -23,7 +23,8 @@ struct ku_lease {
 	struct ku_timer timer;
 	struct ku_call *call;
 	cJSON *obj;      /* as the server had it last; NULL: none */
-	int64_t sent_us; /* of the update in flight */
+	int64_t sent_us; /* of the request in flight */
+	bool updates;    /* it is no GET */
 	bool stopped;
 	uint64_t terms;
 	bool told; /* on_started without its on_stopped */
@@ -229,24 +230,17 @@ static void note_failure(struct ku_lease *l, const struct ku_reply *reply)
 		  log_quote(reply->text, quoted, sizeof(quoted)));
 }
 
-static void on_got(void *ctx, const struct ku_reply *reply)
+static void answered(struct ku_lease *l, enum ku_lease_came how, const struct ku_lease_record *rec)
 {
-	struct ku_lease *l = ctx;
-	enum ku_lease_came how = came(reply);
-	struct ku_lease_record rec;
+	int64_t now = ku_now_us(l->client);
 
-	l->call = NULL;
-	if (reply->kind == KU_REPLY_CANCELLED)
-		return;
-	if (how == KU_LEASE_DONE && !take_object(l, reply, &rec))
-		how = KU_LEASE_FAILED;
-	if (how == KU_LEASE_FAILED)
-		note_failure(l, reply);
-	ku_lease_core_got(&l->core, ku_now_us(l->client), how, &rec);
-	act(l);
+	if (l->updates)
+		ku_lease_core_put(&l->core, l->sent_us, now, how, rec);
+	else
+		ku_lease_core_got(&l->core, now, how, rec);
 }
 
-static void on_put(void *ctx, const struct ku_reply *reply)
+static void on_done(void *ctx, const struct ku_reply *reply)
 {
 	struct ku_lease *l = ctx;
 	enum ku_lease_came how = came(reply);
@@ -259,7 +253,7 @@ static void on_put(void *ctx, const struct ku_reply *reply)
 		how = KU_LEASE_FAILED;
 	if (how == KU_LEASE_FAILED)
 		note_failure(l, reply);
-	ku_lease_core_put(&l->core, l->sent_us, ku_now_us(l->client), how, &rec);
+	answered(l, how, &rec);
 	act(l);
 }
 
@@ -277,7 +271,7 @@ static int start_call(struct ku_lease *l, enum ku_lease_ask ask, struct err *err
 {
 	struct ku_request rq = {
 		.deadline_ms = l->core.renew_us / 2000,
-		.on_done = ask == KU_LEASE_GET ? on_got : on_put,
+		.on_done = on_done,
 		.ctx = l,
 	};
 	struct ku_lease_record rec;
@@ -286,7 +280,8 @@ static int start_call(struct ku_lease *l, enum ku_lease_ask ask, struct err *err
 	char *body = NULL;
 	int r = ERR_NOMEM;
 
-	if (ask != KU_LEASE_GET) {
+	l->updates = ask != KU_LEASE_GET;
+	if (l->updates) {
 		ku_lease_core_fill(&l->core, &rec, &acquire);
 		body = make_body(l, ask == KU_LEASE_CREATE, &rec, acquire);
 		rq.method = ask == KU_LEASE_CREATE ? "POST" : "PUT";
@@ -294,7 +289,7 @@ static int start_call(struct ku_lease *l, enum ku_lease_ask ask, struct err *err
 		rq.body_len = body != NULL ? strlen(body) : 0;
 	}
 	l->sent_us = ku_now_us(l->client);
-	if (put_path(l, ask == KU_LEASE_CREATE, &path) && (body != NULL || ask == KU_LEASE_GET)) {
+	if (put_path(l, ask == KU_LEASE_CREATE, &path) && (body != NULL || !l->updates)) {
 		rq.path = buf_str(&path);
 		r = ku_call_new(l->client, &rq, &l->call, err);
 	}
@@ -320,13 +315,8 @@ static void act(struct ku_lease *l)
 	publish(l);
 	if (l->stopped)
 		return;
-	if (ask != KU_LEASE_WAIT && start_call(l, ask, &err) < 0) {
-		if (ask == KU_LEASE_GET)
-			ku_lease_core_got(&l->core, ku_now_us(c), KU_LEASE_FAILED, NULL);
-		else
-			ku_lease_core_put(&l->core, l->sent_us, ku_now_us(c), KU_LEASE_FAILED,
-					  NULL);
-	}
+	if (ask != KU_LEASE_WAIT && start_call(l, ask, &err) < 0)
+		answered(l, KU_LEASE_FAILED, NULL);
 	ku_timer_set(c, &l->timer, ku_lease_core_wake_us(&l->core), on_timer, l);
 }
 

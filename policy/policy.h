@@ -78,7 +78,7 @@ void po_pricer_free(struct po_pricer *s);
  * use. MORE: call again, the lock may be let go in between. IDLE: nothing to do until
  * po_placer_arrival() says so, or memory is short. Always IDLE for policies without prices. */
 enum po_pricer_todo po_pricer_look(struct po_pricer *s);
-/* Without the lock, after SEARCH: some steps. */
+/* Without the lock, after SEARCH and before the next look: some steps, or frees what the look put aside. */
 void po_pricer_search(struct po_pricer *s);
 
 /* Makes the workload from what was learned. ERR_NOMEM: the old one stays. */

@@ -3,16 +3,19 @@
 
 #include "policy/policy_internal.h"
 
+#define OLD_MAX 2 /* what one look puts aside */
+
 struct po_pricer {
 	struct po_placer *placer;
-	struct fr_measure *own; /* the search's; NULL: to be made */
-	struct fr_measure *old; /* to be freed without the lock */
-	bool fresh;             /* own has a workload that the placer has not seen yet */
-	bool ready;             /* own's prices are to be used */
-	uint32_t start_left;    /* steps of the search at the start */
-	uint32_t steps;         /* since the last publication */
-	uint32_t todo;          /* of the next search */
-	uint64_t stepped;       /* steps done or given up, as arrivals ask for them */
+	struct fr_measure *own;          /* the search's; NULL: to be made */
+	struct fr_measure *old[OLD_MAX]; /* to be freed without the lock, before the next look */
+	unsigned old_count;
+	bool fresh;          /* own has a workload that the placer has not seen yet */
+	bool ready;          /* own's prices are to be used */
+	uint32_t start_left; /* steps of the search at the start */
+	uint32_t steps;      /* since the last publication */
+	uint32_t todo;       /* of the next search */
+	uint64_t stepped;    /* steps done or given up, as arrivals ask for them */
 	/* Which changes own has seen: all before pos; while walking, of nodes before `node` only. */
 	uint64_t pos; /* 0 = none */
 	uint32_t node;
@@ -28,19 +31,25 @@ struct po_pricer *po_pricer_new(struct po_placer *p)
 	return s;
 }
 
+static void free_old(struct po_pricer *s)
+{
+	while (s->old_count > 0)
+		fr_measure_free(s->old[--s->old_count]);
+}
+
 void po_pricer_free(struct po_pricer *s)
 {
 	if (!s)
 		return;
 	fr_measure_free(s->own);
-	fr_measure_free(s->old);
+	free_old(s);
 	free(s);
 }
 
 static void retire(struct po_pricer *s, struct fr_measure *m)
 {
-	fr_measure_free(s->old);
-	s->old = m;
+	if (m)
+		s->old[s->old_count++] = m;
 }
 
 /* A measure of its own: for what was learned by now, or a twin of the placer's. ERR_NOMEM. */
@@ -121,7 +130,7 @@ static void trade(struct po_pricer *s)
 		retire(s, m);
 		s->own = NULL;
 		s->fresh = false;
-		fr_measure_free(p->report);
+		retire(s, p->report);
 		p->report = NULL;
 	} else {
 		fr_measure_price_copy(m, p->measure);
@@ -142,7 +151,7 @@ static uint32_t due(struct po_pricer *s)
 	return (uint32_t)(asked - s->stepped);
 }
 
-enum po_pricer_todo po_pricer_look(struct po_pricer *s)
+static enum po_pricer_todo look(struct po_pricer *s)
 {
 	struct po_placer *p = s->placer;
 	int rc;
@@ -165,9 +174,20 @@ enum po_pricer_todo po_pricer_look(struct po_pricer *s)
 	return s->todo > 0 ? PO_PRICER_SEARCH : PO_PRICER_IDLE;
 }
 
+enum po_pricer_todo po_pricer_look(struct po_pricer *s)
+{
+	enum po_pricer_todo todo;
+
+	s->todo = 0;
+	todo = look(s);
+	return s->old_count > 0 ? PO_PRICER_SEARCH : todo;
+}
+
 void po_pricer_search(struct po_pricer *s)
 {
-	retire(s, NULL);
+	free_old(s);
+	if (s->todo == 0)
+		return;
 	fr_measure_price_steps(s->own, s->todo);
 	if (s->start_left > 0) {
 		s->start_left -= s->todo;

@@ -77,7 +77,11 @@ Test(enforcer_run, wrong_options)
 		{{"--node=n", "--log-level=loud", NULL},
 		 "--log-level: \"loud\" is none of error, warn, info, debug"},
 		{{"--node=n", "--prefix=x", NULL},
-		 "--prefix: \"x\" is no start of an annotation key"},
+		 "--prefix: \"x\" is no start of an annotation key, as example.com/container."},
+		{{"--node=n", "--prefix=example.com/a/b", NULL},
+		 "--prefix: \"example.com/a/b\": '/' cannot be there in an annotation key"},
+		{{"--node=n", "--prefix=tessera.dev/container.", NULL},
+		 "--prefix: \"tessera.dev/container.\": that domain has keys of its own"},
 		{{"--node=n", "--hook-path=hook", NULL},
 		 "--hook-path, --hook-socket: not an absolute path: \"hook\", "
 		 "\"/run/tessera/hook.sock\""},

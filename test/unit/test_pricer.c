@@ -215,6 +215,55 @@ Test(pricer, the_overdue_is_given_up)
 	place_world_fini(&w);
 }
 
+/* Measures are large: a look, which has the lock, puts them aside, and the search frees them before the
+ * next look. */
+Test(pricer, a_look_frees_no_measure)
+{
+	struct place_world w;
+	struct fr_measure *before;
+	struct po_placer *p;
+	struct po_pricer *s;
+	unsigned trades = 0;
+
+	place_world_init(&w, &cfg, 8, PLACE_NO_MIG);
+	place_node(w.c, "n", 64000, 4, 16000);
+	p = placer_of(w.c, true, true);
+	s = po_pricer_new(p);
+	for (int i = 0; i < 10; i++) {
+		struct st_request req = place_random_request(&w, 1);
+
+		cr_assert_eq(po_placer_learn(p, &req, NULL), 0);
+	}
+	cr_assert_eq(po_placer_sync(p), 0);
+	finish(s); /* and has a twin of the placer's measure by now */
+	for (int i = 0; i < 200 && !p->outdated; i++) {
+		struct st_request req = place_random_request(&w, 1);
+
+		cr_assert_eq(po_placer_learn(p, &req, NULL), 0);
+	}
+	cr_assert(p->outdated);
+	before = p->measure;
+	cr_assert_eq(po_pricer_look(s), PO_PRICER_SEARCH, "the twin is put aside");
+	cr_assert(!p->outdated && p->measure == before);
+	po_pricer_search(s);
+	for (int i = 0; i < 10000 && trades == 0; i++) {
+		enum po_pricer_todo todo = po_pricer_look(s);
+
+		if (p->measure != before) {
+			trades++;
+			cr_assert_eq(todo, PO_PRICER_SEARCH, "so is the placer's");
+		}
+		if (todo == PO_PRICER_SEARCH)
+			po_pricer_search(s);
+	}
+	cr_expect_eq(trades, 1);
+	cr_expect_eq(p->measure->bid->steps, PO_PRICE_STEPS_START + PO_PRICE_STEPS_AGAIN,
+		     "freeing is no step");
+	po_pricer_free(s);
+	po_placer_free(p);
+	place_world_fini(&w);
+}
+
 Test(pricer, idle_without_prices_or_gpus)
 {
 	struct st_cluster *c = st_cluster_new(NULL);

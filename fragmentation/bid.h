@@ -32,7 +32,7 @@ struct fr_bid_edge {
 };
 
 /* The states of a GPU in MIG mode, by what can still be made in them: those that are alike in this are
- * one layout (an A100 has 2,319 states and, where five profiles are asked for, 27 layouts). Layout i can
+ * one layout (an A100 has 2,319 states and, where five profiles are asked for, 21 layouts). Layout i can
  * become edges[begin[i]] .. edges[begin[i + 1] - 1], by run; each leads to a layout below i. */
 struct fr_bid_layouts {
 	uint32_t states, count;
@@ -70,9 +70,9 @@ struct fr_bid_tables {
 	int32_t m_cpu[FR_BID_F + 1][FR_BID_STRIDE];
 	uint32_t one[4][FR_BID_STRIDE]; /* share of an idle device: whole, by mode, MIG; 16 bits */
 	uint32_t split[FR_BID_F + 1][FR_BID_F + 1][FR_BID_STRIDE]; /* f, q: 16 bits */
-	int32_t *bid;     /* [run][FR_BID_STRIDE]: value of one task of the run */
-	int32_t *bid_cpu; /* CPU milli of it */
-	uint32_t *weight; /* [class][FR_BID_STRIDE]: share of its run, 30 bits */
+	int32_t *bid;                  /* [run][FR_BID_STRIDE]: value of one task of the run */
+	int32_t *bid_cpu;              /* CPU milli of it */
+	uint32_t *weight;              /* [class][FR_BID_STRIDE]: share of its run, 30 bits */
 	int32_t (*mig)[FR_BID_STRIDE]; /* [layout]: value */
 	int32_t (*mig_cpu)[FR_BID_STRIDE];
 	uint32_t (*mig_share)[FR_BID_STRIDE]; /* [edge]: 16 bits */

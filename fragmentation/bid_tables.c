@@ -200,8 +200,7 @@ static void idle_fill(const struct fr_bid *b, const struct fr_bid_group *g, stru
 {
 	int one = one_run(g);
 	int32_t device, device_cpu;
-	int64_t single =
-		g->demand_one + g->demand_share[0] + g->demand_share[1] + g->demand_mig;
+	int64_t single = g->demand_one + g->demand_share[0] + g->demand_share[1] + g->demand_mig;
 	int empty = fr_bid_layout(g, 0);
 	struct fr_bid_option o[FR_BID_OPTIONS_MAX] = {
 		{g->demand_one, one < 0 ? NEVER : t->bid[one * FR_BID_STRIDE + j],
@@ -217,8 +216,9 @@ static void idle_fill(const struct fr_bid *b, const struct fr_bid_group *g, stru
 	for (uint32_t f = 1; f <= FR_BID_F; f++) {
 		unsigned n = 0;
 
-		o[n++] = (struct fr_bid_option){single, t->m[f - 1][j] + device,
-					 t->m_cpu[f - 1][j] + device_cpu, &t->split[f][1][j]};
+		o[n++] =
+			(struct fr_bid_option){single, t->m[f - 1][j] + device,
+					       t->m_cpu[f - 1][j] + device_cpu, &t->split[f][1][j]};
 		for (uint32_t run = g->run_count - g->device_runs; run < g->run_count; run++) {
 			uint32_t k = g->run_size[run];
 

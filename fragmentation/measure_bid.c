@@ -10,6 +10,9 @@
 #define E_OPEN 10   /* for opening an idle GPU */
 #define E_MIG 2     /* times the milli lost by fr_mig_value */
 #define E_DEVICES 4 /* for each group of 8 idle GPUs broken; half for 4, a quarter for 2 */
+/* CPU of a pod without GPU: percent of the part of the node that it takes. It would else go to a node
+ * whose GPUs are in use, at no loss, and be in the way of the GPUs that come back. */
+#define E_CPU_PERCENT 3
 #define QUANTUM 6
 #define ONE (1 << FR_PRICE_BITS)
 
@@ -147,7 +150,7 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 		if (after[ROW_KIND] == FR_BID_MIG)
 			sum += ch[i].times * ((int64_t)E_MIG * ONE *
 						      (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]) +
-				      (opened ? E_OPEN * ONE : 0));
+					      (opened ? E_OPEN * ONE : 0));
 		if (after[ROW_KIND] != FR_BID_PART)
 			continue;
 		sum += ch[i].times * ((int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000 +
@@ -160,6 +163,18 @@ static int64_t device_groups(uint32_t idle)
 {
 	return (4 * (int64_t)(idle / 8) + 2 * (int64_t)(idle / 4) + (int64_t)(idle / 2)) *
 	       E_DEVICES * ONE / 4;
+}
+
+/* What cpu_milli of a pod without GPU cost beside the value lost. */
+static int64_t cpu_extra(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu_milli)
+{
+	int64_t all = st_cluster_node(m->cluster, (uint32_t)(nd - m->nodes))->cpu_milli;
+	int64_t part;
+
+	if (all <= 0 || cpu_milli <= 0)
+		return 0;
+	part = arith_mul_div_floor(arith_min(cpu_milli, all), (int64_t)1000 * ONE, all);
+	return part * nd->gpu_count * E_CPU_PERCENT / 100;
 }
 
 int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
@@ -177,6 +192,8 @@ int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64
 		for (int j = 0; j < FR_BID_STRIDE; j++)
 			sums[j] += ch[i].times * (after[j] - before[j]);
 	}
+	if (ret_extras && n == 0)
+		extra += cpu_extra(m, nd, nd->cpu_left - cpu);
 	if (ret_extras)
 		*ret_extras = extra + device_groups(nd->idle_gpus) - device_groups(idle);
 	return -value(m, nd, sums, idle, cpu);

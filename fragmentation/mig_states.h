@@ -11,10 +11,11 @@
 #define FR_MIG_NOWHERE UINT16_MAX
 
 struct fr_mig_states {
-	uint32_t count; /* 0: too many */
-	int bits;       /* of a mask of placed instances */
+	uint32_t count;   /* 0: too many */
+	int bits;         /* of a mask of placed instances */
 	uint64_t *placed; /* ascending; the first is the empty GPU */
-	uint16_t *next;   /* [state * 64 + bit]: the state with that bit flipped, FR_MIG_NOWHERE = not legal */
+	uint16_t *
+		next; /* [state * 64 + bit]: the state with that bit flipped, FR_MIG_NOWHERE = not legal */
 };
 
 /* open: as in st_mig_can_place_in(). ERR_NOMEM; then, and of one with `count` 0, nothing is to be freed. */

@@ -11,7 +11,8 @@
 struct rp_changes {
 	struct rp_option_list remove; /* "5" or "5:T4": the last so many nodes, of that model */
 	struct rp_option_list model;  /* "T4=A10": the GPUs of all nodes of a model */
-	struct rp_option_list add;    /* "12:name=new,cpu=96,memory=768Gi,gpus=8"; not changed by the above */
+	struct rp_option_list
+		add; /* "12:name=new,cpu=96,memory=768Gi,gpus=8"; not changed by the above */
 	/* "whole:fraction:0.3": a share of the pods with one GPU item of that kind gets another;
 	 * kinds are whole, fraction, sm-sharing, mig. */
 	struct rp_option_list switches;

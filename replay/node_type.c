@@ -91,7 +91,8 @@ static int set_field(struct rp_node_type *t, enum field f, const char *v, struct
 			 : strcmp(v, "auto") == 0 ? RP_MIG_AUTO
 						  : RP_MIG_NO;
 		if (t->mig == RP_MIG_NO && strcmp(v, "no") != 0)
-			return err_set(err, ERR_INVALID, "mig: \"%.40s\" is not yes, auto or no", v);
+			return err_set(err, ERR_INVALID, "mig: \"%.40s\" is not yes, auto or no",
+				       v);
 		return 0;
 	}
 }

@@ -32,7 +32,7 @@ struct rp_shape {
 
 enum rp_mig {
 	RP_MIG_NO,
-	RP_MIG_YES,  /* the GPUs are in MIG mode */
+	RP_MIG_YES, /* the GPUs are in MIG mode */
 	RP_MIG_AUTO, /* an idle GPU is switched for a pod that asks for an instance, and back when empty */
 };
 
@@ -41,8 +41,9 @@ struct rp_node {
 	uint32_t model;  /* id in models; STRPOOL_NONE = unknown */
 	int32_t gpu_mib; /* memory of a GPU; 0 = RP_GPU_UNITS, whatever the real size */
 	enum rp_mig mig;
-	const struct st_mig_geometry *geometry; /* where mig is not RP_MIG_NO; of the built-in table */
-	bool removed;    /* known by name and index, but gets nothing */
+	const struct st_mig_geometry
+		*geometry; /* where mig is not RP_MIG_NO; of the built-in table */
+	bool removed;      /* known by name and index, but gets nothing */
 	uint8_t gpu_count;
 };
 

@@ -24,9 +24,10 @@ Test(replay_change, nodes_come_go_and_change_their_model)
 	size_t n;
 
 	cr_assert_eq(apply(&t, &c, &n, &err), 0, "%s", err.msg);
-	/* 20 GPUs and 12 new ones; c (8 of G2) goes, and the last of the new ones (4). */
-	cr_expect_eq(t.gpu_milli, 20000);
-	cr_expect(t.nodes[2].removed && t.nodes[7].removed && !t.nodes[0].removed);
+	/* 20 GPUs and 12 new ones; of those in the file c (8 of G2) goes, and the last (without GPU). */
+	cr_expect_eq(t.gpu_milli, 24000);
+	cr_expect(t.nodes[2].removed && t.nodes[4].removed && !t.nodes[0].removed);
+	cr_expect(!t.nodes[5].removed && !t.nodes[7].removed);
 	cr_expect_str_eq(strpool_str(t.models, t.nodes[1].model), "L4");
 	cr_expect_eq(t.nodes[5].gpu_mib, 0);
 	cr_assert_eq(rp_trace_cluster(&t, NULL, &cl, &err), 0, "%s", err.msg);
@@ -34,6 +35,39 @@ Test(replay_change, nodes_come_go_and_change_their_model)
 	cr_expect_str_eq(st_cluster_node(cl, 5)->name, "new-00000");
 	st_cluster_free(cl);
 	rp_trace_fini(&t);
+}
+
+/* MIG always, or switched for a pod that asks: fractions find no room on the first kind. */
+Test(replay_change, new_nodes_with_mig)
+{
+	static const struct {
+		const char *add;
+		bool enabled, could;
+	} rows[] = {
+		{"1:name=new,cpu=96,memory=512Gi,gpus=1,model=NVIDIA-A100-SXM4-40GB,gpu-memory=40Gi,mig=yes",
+		 true, false},
+		{"1:name=new,cpu=96,memory=512Gi,gpus=1,model=NVIDIA-A100-SXM4-40GB,gpu-memory=40Gi,mig=auto",
+		 false, true},
+		{"1:name=new,cpu=96,memory=512Gi,gpus=1,model=NVIDIA-A100-SXM4-40GB,gpu-memory=40Gi,mig=no",
+		 false, false},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rp_changes c = {.add = {{rows[i].add}, 1}};
+		struct st_cluster *cl = NULL;
+		struct err err = ERR_INIT;
+		struct rp_trace t;
+		size_t n;
+
+		cr_assert_eq(apply(&t, &c, &n, &err), 0, "%s", err.msg);
+		cr_assert_eq(rp_trace_cluster(&t, NULL, &cl, &err), 0, "%s", err.msg);
+		cr_expect_eq(st_cluster_node(cl, 5)->gpus[0].mig != NULL, rows[i].enabled);
+		cr_expect_eq(st_cluster_node(cl, 5)->gpus[0].mig_could != NULL, rows[i].could);
+		cr_expect_eq(st_cluster_node(cl, 5)->gpus[0].mode,
+			     rows[i].enabled ? ST_MODE_MIG : ST_MODE_FREE);
+		st_cluster_free(cl);
+		rp_trace_fini(&t);
+	}
 }
 
 Test(replay_change, a_replay_counts_the_nodes_that_are_left)

@@ -1,0 +1,233 @@
+/* Parts of the bid prices: what CPU costs beside busy GPUs; MIG: layouts against the rules of placement state by state, their values against
+ * what they lead to, and what nodes are worth and would host. */
+#include <criterion/criterion.h>
+
+#include "fragmentation/measure_internal.h"
+#include "test/lib/place.h"
+
+#define ONE16 65536
+
+/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
+#define MIG(p)                                                                                     \
+	{                                                                                          \
+		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
+	}
+/* NOLINTEND(bugprone-macro-parentheses) */
+
+static const struct place_class five[] = {{3, 0, MIG("1g.5gb"), NULL},
+					  {2, 0, MIG("2g.10gb"), NULL},
+					  {2, 0, MIG("3g.20gb"), NULL},
+					  {1, 0, MIG("4g.20gb"), NULL},
+					  {1, 0, MIG("7g.40gb"), NULL}};
+
+struct setup {
+	struct st_cluster *c;
+	struct fr_measure *m;
+};
+
+static struct setup setup_with(const struct place_class *mix, size_t count, size_t nodes)
+{
+	static const char *const names[] = {"a", "b", "c"};
+	struct setup s = {.c = st_cluster_new(NULL)};
+
+	for (size_t i = 0; i < nodes; i++)
+		place_node_mig(s.c, names[i], PLACE_A100, 1, PLACE_A100_MIB, 1);
+	s.m = place_measure(s.c, FR_BID, mix, count);
+	return s;
+}
+
+static void teardown(struct setup *s)
+{
+	fr_measure_free(s->m);
+	st_cluster_free(s->c);
+}
+
+static bool leads_to(const struct fr_bid_layouts *l, int layout, uint32_t run, int to)
+{
+	for (uint32_t e = l->begin[layout]; e < l->begin[layout + 1]; e++)
+		if (l->edges[e].run == run && l->edges[e].to == to)
+			return true;
+	return false;
+}
+
+/* All that can be made in a state, and nothing else, is an edge of its layout. */
+static void check_state(const struct fr_bid_group *g, uint64_t placed)
+{
+	const struct fr_bid_layouts *l = &g->layouts;
+	int layout = fr_bid_layout(g, placed);
+	bool seen[64] = {false};
+
+	cr_assert(layout >= 0);
+	for (uint32_t run = g->mig_runs; run < g->mig_runs_end; run++) {
+		int p = g->run_size[run] - 1;
+		const struct st_mig_profile *q = &g->mig->profiles[p];
+
+		for (int i = 0; i < q->start_count; i++) {
+			uint64_t after = placed | st_mig_bit(g->mig, p, q->starts[i]);
+
+			if (!st_mig_can_place(g->mig, placed, p, q->starts[i]))
+				continue;
+			cr_assert(leads_to(l, layout, run, fr_bid_layout(g, after)));
+			cr_assert_lt(fr_bid_layout(g, after), layout);
+			for (uint32_t e = l->begin[layout]; e < l->begin[layout + 1]; e++)
+				seen[e - l->begin[layout]] |=
+					l->edges[e].run == run &&
+					l->edges[e].to == fr_bid_layout(g, after);
+		}
+	}
+	for (uint32_t e = l->begin[layout]; e < l->begin[layout + 1]; e++)
+		cr_assert(seen[e - l->begin[layout]], "an edge that no start leads along");
+}
+
+Test(bid_mig, layouts_are_states_with_the_same_future)
+{
+	struct setup s = setup_with(five, 5, 1);
+	const struct fr_bid_group *g = &s.m->bid->groups[s.m->types[0].bid_group];
+
+	cr_assert_eq(s.m->bid->group_count, 1);
+	cr_expect_eq(g->layouts.states, 2319);
+	cr_expect_eq(g->layouts.count, 21);
+	for (uint32_t i = 0; i < g->layouts.states; i++)
+		check_state(g, g->layouts.placed[i]);
+	cr_expect_eq(fr_bid_layout(g, UINT64_C(1) << 63), -1, "no such state");
+	teardown(&s);
+}
+
+/* Nothing can be made: worth nothing. Else not more than the best that can be made and what it leaves,
+ * and not less than the worst; and the shares add up to one. */
+Test(bid_mig, value_of_a_layout)
+{
+	struct setup s = setup_with(five, 5, 3);
+	struct fr_bid *b = s.m->bid;
+	const struct fr_bid_layouts *l = &b->groups[0].layouts;
+	const struct fr_bid_tables *t = &b->step[0];
+
+	fr_measure_price_steps(s.m, 200);
+	for (uint32_t i = 0; i < l->count; i++) {
+		int64_t best = INT64_MIN, worst = INT64_MAX, share = 0;
+
+		for (uint32_t e = l->begin[i]; e < l->begin[i + 1]; e++) {
+			int64_t v =
+				t->bid[l->edges[e].run * FR_BID_STRIDE] + t->mig[l->edges[e].to][0];
+
+			cr_assert_gt(t->bid[l->edges[e].run * FR_BID_STRIDE], 0);
+			best = v > best ? v : best;
+			worst = v < worst ? v : worst;
+			share += t->mig_share[e][0];
+		}
+		if (l->begin[i] == l->begin[i + 1]) {
+			cr_expect_eq(t->mig[i][0], 0);
+			continue;
+		}
+		cr_expect(t->mig[i][0] <= best + 1 && t->mig[i][0] >= worst - 1, "layout %u: %d", i,
+			  t->mig[i][0]);
+		cr_expect(share > ONE16 - 64 && share <= ONE16, "layout %u: %lld", i,
+			  (long long)share);
+	}
+	teardown(&s);
+}
+
+/* Tasks of the only class that the cluster would host, in 1/65536. */
+static int64_t hosted(const struct place_class *only, size_t nodes)
+{
+	struct setup s = setup_with(only, 1, nodes);
+	int64_t n;
+
+	fr_measure_price_steps(s.m, 1);
+	n = s.m->bid->coverage[0];
+	teardown(&s);
+	return n;
+}
+
+Test(bid_mig, what_empty_gpus_would_host)
+{
+	cr_expect_float_eq((double)hosted(&five[0], 2) / ONE16, 14, 0.01);
+	cr_expect_float_eq((double)hosted(&five[1], 2) / ONE16, 6, 0.01);
+	cr_expect_float_eq((double)hosted(&five[2], 3) / ONE16, 6, 0.01);
+	cr_expect_float_eq((double)hosted(&five[3], 3) / ONE16, 3, 0.01);
+	cr_expect_float_eq((double)hosted(&five[4], 1) / ONE16, 1, 0.01);
+}
+
+/* What was held is not sold again, and a small instance beside another loses less than on the empty GPU. */
+Test(bid_mig, instances_lower_the_value_where_they_are)
+{
+	struct setup s = setup_with(five, 5, 2);
+	struct st_item it = place_mig("1g.5gb", 1);
+	struct fr_gpu g[2];
+	int32_t score[2];
+	int64_t before;
+
+	fr_measure_price_steps(s.m, 1500);
+	fr_measure_price_publish(s.m);
+	before = fr_measure_node(s.m, 0);
+	cr_expect_eq(before, fr_measure_node(s.m, 1));
+	cr_expect_lt(before, -900 * (1 << FR_PRICE_BITS), "an empty GPU: %lld", (long long)before);
+	place_hold(s.c, 0, "one", &it, 0, 6);
+	place_sync(s.m, s.c);
+	cr_expect_gt(fr_measure_node(s.m, 0), before);
+	for (uint32_t node = 0; node < 2; node++) {
+		struct fr_change ch = {.times = 1};
+		struct fr_gpu after;
+
+		g[node] = fr_gpu_load(s.m, node, 0);
+		after = fr_gpu_after_mig(s.m, &g[node],
+					 st_mig_profile_find(s.m->types[0].mig, "1g.5gb"),
+					 node == 0 ? 5 : 6);
+		ch.before = g[node].row;
+		ch.after = after.row;
+		score[node] = fr_measure_score_exact(s.m, node, 64000, &ch, 1);
+	}
+	cr_expect_gt(score[0], score[1]);
+	teardown(&s);
+}
+
+/* An idle GPU that may be switched can be sold as instances, too; one that may not, cannot. */
+Test(bid_mig, idle_gpus_that_can_be_switched)
+{
+	struct st_gpu_spec gpu = {.mem_mib = PLACE_A100_MIB, .mig_switchable = true};
+	struct st_node_spec spec = {.name = "switched",
+				    .product = PLACE_A100,
+				    .cpu_milli = 64000,
+				    .gpu_count = 1,
+				    .gpus = &gpu};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct fr_measure *m;
+	uint32_t on, off;
+
+	cr_assert_eq(st_cluster_node_put(c, &spec, &on, NULL), 0);
+	spec.name = "plain";
+	gpu.mig_switchable = false;
+	cr_assert_eq(st_cluster_node_put(c, &spec, &off, NULL), 0);
+	m = place_measure(c, FR_BID, five, 5);
+	fr_measure_price_steps(m, 100);
+	fr_measure_price_publish(m);
+	cr_expect_lt(fr_measure_node(m, on), -500 * (1 << FR_PRICE_BITS));
+	cr_expect_eq(fr_measure_node(m, off), 0);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}
+
+/* A pod without GPU: CPU beside busy GPUs is sold for nothing now, but they come back. */
+Test(bid, cpu_goes_where_it_is_not_beside_gpus)
+{
+	static const struct place_class mix[] = {
+		{1, 4000, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL}};
+	struct st_cluster *c = st_cluster_new(NULL);
+	uint32_t few = place_node(c, "few", 64000, 1, 1000);
+	uint32_t many = place_node(c, "many", 128000, 1, 1000);
+	uint32_t none = place_node(c, "none", 64000, 0, 1000);
+	struct st_item it = place_whole(1);
+	struct fr_measure *m;
+
+	place_hold(c, few, "a", &it, 0, 0);
+	place_hold(c, many, "b", &it, 0, 0);
+	m = place_measure(c, FR_BID, mix, 1);
+	cr_expect_eq(fr_measure_node(m, few), fr_measure_after(m, few, 32000, NULL, 0));
+	/* 3 % of half a GPU, of a quarter; by 6 milli. */
+	cr_expect_eq(fr_measure_score(m, few, 32000, NULL, 0), -3);
+	cr_expect_eq(fr_measure_score(m, many, 96000, NULL, 0), -2);
+	cr_expect_eq(fr_measure_score(m, none, 32000, NULL, 0), 0);
+	cr_expect_eq(fr_measure_score(m, few, 64000, NULL, 0), 0);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}

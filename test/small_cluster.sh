@@ -35,8 +35,9 @@ BEGIN {
 }
 FNR == 1 {
 	file++
-	if (file == 2)
-		print
+	if (file == 2) # not the trace's: some have five columns
+		print "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase," \
+			"creation_time,deletion_time,scheduled_time"
 	next
 }
 file == 1 {gpus += $4; next}

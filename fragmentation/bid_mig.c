@@ -149,8 +149,9 @@ static void layout_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 		}
 		if (bid <= 0)
 			continue;
+		bid += t->mig[l->edges[best].to][j];
 		o[n++] = (struct fr_bid_option){
-			g->run_demand[run], t->mig[l->edges[best].to][j] + bid,
+			g->run_demand[run], bid < FR_BID_VALUE_MAX ? bid : FR_BID_VALUE_MAX,
 			t->mig_cpu[l->edges[best].to][j] +
 				t->bid_cpu[(size_t)run * FR_BID_STRIDE + (size_t)j],
 			&t->mig_share[best][j]};

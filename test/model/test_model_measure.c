@@ -547,6 +547,7 @@ Test(model_measure, prices_of_odd_workloads)
 	static const int64_t cpus[] = {0, 1, 2000, 1000000, INT64_MAX};
 	static const int64_t counts_of[] = {1, 7, 1000000};
 	static const int32_t mibs[] = {1, 300, 100000, INT32_MAX};
+	static const char *const profiles[] = {"1g.5gb", "3g.20gb", "7g.40gb"};
 
 	for (uint64_t seed = 1; seed <= 20; seed++) {
 		struct fr_counts *counts = fr_counts_new();
@@ -562,6 +563,9 @@ Test(model_measure, prices_of_odd_workloads)
 				place_add(&req, place_whole(1 + (int)place_draw(&w, 16)));
 			else if (place_chance(&w, 2))
 				place_add(&req, place_share(mibs[place_draw(&w, 4)]));
+			else if (place_chance(&w, 2))
+				place_add(&req, place_mig(profiles[place_draw(&w, 3)],
+							  1 + (int)place_draw(&w, 7)));
 			fr_class_of(&req, &cls);
 			cr_assert_eq(
 				fr_counts_add(counts, &cls, counts_of[place_draw(&w, 3)], NULL), 0);
@@ -569,6 +573,7 @@ Test(model_measure, prices_of_odd_workloads)
 		for (int i = 0; i < 6; i++)
 			place_random_node(&w);
 		place_node(w.c, "huge", INT64_MAX, 16, 81559);
+		place_node_mig(w.c, "mig", PLACE_A100, 8, PLACE_A100_MIB, 0xff);
 		m = measure_of(&w, FR_BID, counts);
 		for (int round = 0; round < 10; round++) {
 			fr_measure_price_steps(m, 40);

@@ -17,7 +17,7 @@
 #define FR_BID_STRIDE 16 /* of vectors over the grid */
 #define FR_BID_R 100     /* remainders of a device are counted in 1/100 */
 #define FR_BID_F ST_GPUS_MAX
-#define FR_BID_MODES 2 /* time-slicing, sm-sharing */
+#define FR_BID_MODES 2 /* time-slicing, sm-sharing; as a mode: MIG */
 /* Bounds far beyond what there is, so that no product leaves its type. */
 #define FR_BID_CPU_MAX (INT64_C(1) << 27)       /* CPU milli of a node */
 #define FR_BID_CLASS_CPU_MAX (INT64_C(1) << 20) /* of a task */
@@ -119,7 +119,7 @@ struct fr_bid_node {
 	int64_t cpu_left;
 	struct {
 		uint16_t group, r; /* MIG: the layout */
-		uint8_t mode;      /* FR_BID_MODES: MIG */
+		uint8_t mode;
 	} part[ST_GPUS_MAX];
 };
 
@@ -146,7 +146,8 @@ struct fr_bid_option {
 	uint32_t *ret_share; /* NULL: not asked for; 16 bits */
 };
 
-#define FR_BID_OPTIONS_MAX 20
+#define FR_BID_OPTIONS_MAX ST_MIG_PROFILES_MAX
+_Static_assert(FR_BID_OPTIONS_MAX > FR_BID_F, "one for each number of devices");
 
 /* Soft maximum of some options weighted by demand; sets shares and *ret_cpu. 0 without options. */
 int32_t fr_bid_soft_options(const struct fr_bid *b, const struct fr_soft *s,
@@ -172,6 +173,18 @@ void fr_bid_copy(struct fr_bid *to, const struct fr_bid *from);
 /* The same for another workload, before any group is made: each class keeps its price, new ones have the
  * one they start with. False: the search at the start is not over in `from`; `to` is as it was. */
 bool fr_bid_carry(struct fr_bid *to, const struct fr_bid *from);
+
+/* The value of a device in use: r hundredths, or in MIG mode the layout r. */
+static inline const int32_t *fr_bid_part_value(const struct fr_bid_tables *t, int mode, int r)
+{
+	return mode == FR_BID_MODES ? t->mig[r] : t->k[mode][r];
+}
+
+/* The layout of the empty GPU, which is the first of the states; -1 where there is none. */
+static inline int fr_bid_layout_empty(const struct fr_bid_group *g)
+{
+	return g->layouts.count > 0 ? g->layouts.layout[0] : -1;
+}
 
 /* The value of CPU at one price of the grid. */
 static inline int64_t fr_bid_cpu_value(const struct fr_bid_prices *p, int j, int64_t cpu_milli)

@@ -16,11 +16,11 @@
 void fr_bid_step_begin(struct fr_bid *b)
 {
 	fr_bid_prices_set(b, b->y, b->y_cpu, &b->step_prices);
-	for (uint32_t i = 0; i < b->group_count; i++)
+	for (uint32_t i = 0; i < b->group_count; i++) {
 		fr_bid_tables_fill(b, &b->groups[i], &b->step_prices, &b->step[i], true);
-	for (uint32_t i = 0; i < b->group_count; i++)
 		memset(b->step[i].mig_wanted, 0,
 		       b->groups[i].layouts.count * sizeof(*b->step[i].mig_wanted));
+	}
 	if (b->group_count > 0) /* else there is no GPU yet */
 		memset(b->demand, 0, b->group_count * sizeof(*b->demand));
 	memset(b->coverage, 0, b->w->count * sizeof(*b->coverage));
@@ -62,10 +62,8 @@ static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
 		value[j] = fr_bid_cpu_value(&b->step_prices, j, n->cpu_left) +
 			   b->step[n->group].m[n->idle][j];
 	for (uint32_t i = 0; i < n->part_count; i++) {
-		const struct fr_bid_tables *t = &b->step[n->part[i].group];
-		const int32_t *k = n->part[i].mode == FR_BID_MODES
-					   ? t->mig[n->part[i].r]
-					   : t->k[n->part[i].mode][n->part[i].r];
+		const int32_t *k = fr_bid_part_value(&b->step[n->part[i].group], n->part[i].mode,
+						     n->part[i].r);
 
 		for (int j = 0; j < FR_BID_J; j++)
 			value[j] += k[j];
@@ -155,7 +153,7 @@ static void cover_idle(struct fr_bid *b, uint32_t group, int j)
 	dm->part[0][FR_BID_R][j] += (single * t->one[1][j]) >> 16;
 	dm->part[1][FR_BID_R][j] += (single * t->one[2][j]) >> 16;
 	if (g->layouts.count > 0)
-		t->mig_wanted[fr_bid_layout(g, 0)][j] += (single * t->one[3][j]) >> 16;
+		t->mig_wanted[fr_bid_layout_empty(g)][j] += (single * t->one[3][j]) >> 16;
 }
 
 static void cover_mig(struct fr_bid *b, uint32_t group, int j)

@@ -201,7 +201,7 @@ static void idle_fill(const struct fr_bid *b, const struct fr_bid_group *g, stru
 	int one = one_run(g);
 	int32_t device, device_cpu;
 	int64_t single = g->demand_one + g->demand_share[0] + g->demand_share[1] + g->demand_mig;
-	int empty = fr_bid_layout(g, 0);
+	int empty = fr_bid_layout_empty(g);
 	struct fr_bid_option o[FR_BID_OPTIONS_MAX] = {
 		{g->demand_one, one < 0 ? NEVER : t->bid[one * FR_BID_STRIDE + j],
 		 one < 0 ? 0 : t->bid_cpu[one * FR_BID_STRIDE + j], &t->one[0][j]},

@@ -36,6 +36,7 @@ void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 		if (layout < 0)
 			return;
 		row[ROW_KIND] = FR_BID_MIG;
+		row[ROW_MODE] = FR_BID_MODES;
 		row[ROW_R] = layout;
 		row[ROW_MIG_LOST] = fr_mig_value_at(t->value, key->mig_placed);
 	} else if (key->mode == ST_MODE_TIME_SLICING || key->mode == ST_MODE_SM_SHARING) {
@@ -87,14 +88,19 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 	return 0;
 }
 
+/* Of which something may be for sale. */
+static bool in_use(const int32_t *row)
+{
+	return row[ROW_KIND] == FR_BID_PART || row[ROW_KIND] == FR_BID_MIG;
+}
+
 static const int32_t *row_value(const struct fr_measure *m, const int32_t *row)
 {
 	static const int32_t none[FR_BID_STRIDE];
-	const struct fr_bid_tables *t = &m->bid->score[row[ROW_GROUP]];
 
-	if (row[ROW_KIND] == FR_BID_MIG)
-		return t->mig[row[ROW_R]];
-	return row[ROW_KIND] == FR_BID_PART ? t->k[row[ROW_MODE]][row[ROW_R]] : none;
+	return in_use(row) ? fr_bid_part_value(&m->bid->score[row[ROW_GROUP]], row[ROW_MODE],
+					       row[ROW_R])
+			   : none;
 }
 
 static const int32_t *row_at(const struct fr_measure *m, uint32_t row)
@@ -145,16 +151,17 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 	for (unsigned i = 0; i < n; i++) {
 		const int32_t *before = row_at(m, ch[i].before), *after = row_at(m, ch[i].after);
 		bool opened = before[ROW_KIND] == FR_BID_IDLE && after[ROW_KIND] != FR_BID_IDLE;
+		int64_t cost;
 
 		*ret_opened += opened * ch[i].times;
-		if (after[ROW_KIND] == FR_BID_MIG)
-			sum += ch[i].times * ((int64_t)E_MIG * ONE *
-						      (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]) +
-					      (opened ? E_OPEN * ONE : 0));
-		if (after[ROW_KIND] != FR_BID_PART)
+		if (!in_use(after))
 			continue;
-		sum += ch[i].times * ((int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000 +
-				      (opened ? E_OPEN * ONE : 0));
+		cost = opened ? E_OPEN * ONE : 0;
+		if (after[ROW_KIND] == FR_BID_MIG)
+			cost += (int64_t)E_MIG * ONE * (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]);
+		else
+			cost += (int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000;
+		sum += ch[i].times * cost;
 	}
 	return sum;
 }
@@ -218,12 +225,10 @@ static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd,
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
 		const int32_t *row = row_at(m, nd->rows[i]);
 
-		if ((row[ROW_KIND] != FR_BID_PART && row[ROW_KIND] != FR_BID_MIG) ||
-		    row[ROW_R] == 0)
+		if (!in_use(row) || row[ROW_R] == 0)
 			continue;
 		ret->part[ret->part_count].group = (uint16_t)row[ROW_GROUP];
-		ret->part[ret->part_count].mode =
-			(uint8_t)(row[ROW_KIND] == FR_BID_MIG ? FR_BID_MODES : row[ROW_MODE]);
+		ret->part[ret->part_count].mode = (uint8_t)row[ROW_MODE];
 		ret->part[ret->part_count++].r = (uint16_t)row[ROW_R];
 	}
 }

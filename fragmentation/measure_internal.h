@@ -36,7 +36,7 @@ struct fr_type {
 	int32_t clients_cap; /* more clients left than this makes no difference to any class */
 	int64_t gpu_sum;     /* the workload's G, with amounts taken as parts of this device */
 	int32_t bid_group;
-	struct fr_mig_value *value; /* CA, where the workload has MIG classes for it; else NULL */
+	struct fr_mig_value *value; /* not FGD, and the workload has MIG classes; else NULL */
 	struct fr_type_class *classes;
 };
 
@@ -80,7 +80,7 @@ struct fr_measure {
 	uint32_t class_count, single_count;
 	size_t stride; /* of the arrays of a row: class_count, rounded up */
 	uint32_t *index;
-	bool *valued; /* CA: a MIG class, rated by fr_type.value */
+	bool *valued; /* not FGD: a MIG class, rated by fr_type.value */
 	int32_t *weight;
 	int32_t *count;
 	int64_t *cpu;

@@ -179,7 +179,7 @@ enum po_pricer_todo po_pricer_look(struct po_pricer *s)
 	enum po_pricer_todo todo;
 
 	s->todo = 0;
-	todo = look(s);
+	todo = s->old_count == 0 ? look(s) : PO_PRICER_IDLE;
 	return s->old_count > 0 ? PO_PRICER_SEARCH : todo;
 }
 

@@ -54,7 +54,7 @@ function fill(   t, k, asked, i, j, x, lines) {
 	}
 	for (i = 0; i < nodes; i++)
 		printf "%04d-%s\n", rank[i], node[i] >order
-	print "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+	pods_header()
 	for (t = 1; t <= 2; t++)
 		for (k = 0; k < n[t]; k++) {
 			pod(t, k)
@@ -62,7 +62,7 @@ function fill(   t, k, asked, i, j, x, lines) {
 		}
 }
 function flow(   t, k, now, stay, mean, gap) { # stays: log-normal, median 650 s, sigma 1
-	print "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+	pods_header()
 	mean = 650 * exp(0.5)
 	for (t = 1; t <= 2; t++) {
 		gap = mean * milli[t] / n[t] / (0.95 * gpus * 1000)

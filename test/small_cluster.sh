@@ -36,8 +36,7 @@ BEGIN {
 FNR == 1 {
 	file++
 	if (file == 2) # not the trace's: some have five columns
-		print "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase," \
-			"creation_time,deletion_time,scheduled_time"
+		pods_header()
 	next
 }
 file == 1 {gpus += $4; next}

@@ -14,6 +14,14 @@
 
 /* ---- requests ---- */
 
+/* One instance, as the item of a place_class. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
+#define PLACE_MIG(p)                                                                               \
+	{                                                                                          \
+		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
+	}
+/* NOLINTEND(bugprone-macro-parentheses) */
+
 struct st_item place_share(int32_t mib); /* time-slicing, one GPU */
 struct st_item place_sm(int32_t mib, int32_t compute_nano);
 struct st_item place_fraction(int32_t nano);

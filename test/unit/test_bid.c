@@ -7,18 +7,11 @@
 
 #define ONE16 65536
 
-/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
-#define MIG(p)                                                                                     \
-	{                                                                                          \
-		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
-	}
-/* NOLINTEND(bugprone-macro-parentheses) */
-
-static const struct place_class five[] = {{3, 0, MIG("1g.5gb"), NULL},
-					  {2, 0, MIG("2g.10gb"), NULL},
-					  {2, 0, MIG("3g.20gb"), NULL},
-					  {1, 0, MIG("4g.20gb"), NULL},
-					  {1, 0, MIG("7g.40gb"), NULL}};
+static const struct place_class five[] = {{3, 0, PLACE_MIG("1g.5gb"), NULL},
+					  {2, 0, PLACE_MIG("2g.10gb"), NULL},
+					  {2, 0, PLACE_MIG("3g.20gb"), NULL},
+					  {1, 0, PLACE_MIG("4g.20gb"), NULL},
+					  {1, 0, PLACE_MIG("7g.40gb"), NULL}};
 
 struct setup {
 	struct st_cluster *c;

@@ -6,18 +6,11 @@
 #include "binpack/binpack_internal.h"
 #include "test/lib/place.h"
 
-/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
-#define MIG(p)                                                                                     \
-	{                                                                                          \
-		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
-	}
-/* NOLINTEND(bugprone-macro-parentheses) */
-
-static const struct place_class five[] = {{1, 0, MIG("1g.5gb"), NULL},
-					  {1, 0, MIG("2g.10gb"), NULL},
-					  {1, 0, MIG("3g.20gb"), NULL},
-					  {1, 0, MIG("4g.20gb"), NULL},
-					  {1, 0, MIG("7g.40gb"), NULL}};
+static const struct place_class five[] = {{1, 0, PLACE_MIG("1g.5gb"), NULL},
+					  {1, 0, PLACE_MIG("2g.10gb"), NULL},
+					  {1, 0, PLACE_MIG("3g.20gb"), NULL},
+					  {1, 0, PLACE_MIG("4g.20gb"), NULL},
+					  {1, 0, PLACE_MIG("7g.40gb"), NULL}};
 
 struct setup {
 	struct st_cluster *c;
@@ -107,7 +100,7 @@ Test(choose_mig, least_loss_on_an_empty_gpu)
 /* With one class only, what keeps room for it: an empty GPU can lose nothing for 7g but itself. */
 Test(choose_mig, the_workload_decides)
 {
-	static const struct place_class only_4g[] = {{1, 0, MIG("4g.20gb"), NULL}};
+	static const struct place_class only_4g[] = {{1, 0, PLACE_MIG("4g.20gb"), NULL}};
 	struct setup s = node_of(2, 3);
 
 	hold(&s, "a", "3g.20gb", 1, 4);

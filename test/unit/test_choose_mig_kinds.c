@@ -5,17 +5,10 @@
 #include "binpack/binpack_internal.h"
 #include "test/lib/place.h"
 
-/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
-#define MIG(p)                                                                                     \
-	{                                                                                          \
-		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
-	}
-/* NOLINTEND(bugprone-macro-parentheses) */
-
 static const struct place_class mixed[] = {
-	{4, 0, MIG("1g.5gb"), NULL},
-	{4, 0, MIG("2g.10gb"), NULL},
-	{4, 0, MIG("3g.20gb"), NULL},
+	{4, 0, PLACE_MIG("1g.5gb"), NULL},
+	{4, 0, PLACE_MIG("2g.10gb"), NULL},
+	{4, 0, PLACE_MIG("3g.20gb"), NULL},
 	{8, 0, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL},
 };
 

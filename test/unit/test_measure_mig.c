@@ -12,18 +12,11 @@
 #define ODD_MIB 40539 /* no multiple of 8: slices are counted, not MiB */
 #define UNIT 125
 
-/* NOLINTBEGIN(bugprone-macro-parentheses): a string that fills an array */
-#define MIG(p)                                                                                     \
-	{                                                                                          \
-		.kind = ST_KIND_MIG, .mode = ST_MODE_MIG, .count = 1, .profile = p                 \
-	}
-/* NOLINTEND(bugprone-macro-parentheses) */
-
-static const struct place_class five[] = {{1, 0, MIG("1g.5gb"), NULL},
-					  {1, 0, MIG("2g.10gb"), NULL},
-					  {1, 0, MIG("3g.20gb"), NULL},
-					  {1, 0, MIG("4g.20gb"), NULL},
-					  {1, 0, MIG("7g.40gb"), NULL}};
+static const struct place_class five[] = {{1, 0, PLACE_MIG("1g.5gb"), NULL},
+					  {1, 0, PLACE_MIG("2g.10gb"), NULL},
+					  {1, 0, PLACE_MIG("3g.20gb"), NULL},
+					  {1, 0, PLACE_MIG("4g.20gb"), NULL},
+					  {1, 0, PLACE_MIG("7g.40gb"), NULL}};
 
 /* The node with one GPU on which these instances are. */
 static uint32_t put(struct st_cluster *c, const char *product, int32_t mib,
@@ -317,7 +310,7 @@ Test(measure_mig, profiles_that_a_gpu_does_not_have)
 	uint32_t plain = place_node(c, "plain", 64000, 1, ODD_MIB);
 	uint32_t a30 = place_node_mig(c, "a30", PLACE_A30, 1, PLACE_A30_MIB, 1);
 	struct fr_measure *m = place_measure(c, FR_FGD, five, 1);
-	static const struct place_class small[] = {{1, 0, MIG("1g.6gb"), NULL}};
+	static const struct place_class small[] = {{1, 0, PLACE_MIG("1g.6gb"), NULL}};
 	struct fr_measure *m30 = place_measure(c, FR_FGD, small, 1);
 	struct st_item it = place_mig("1g.6gb", 1);
 

@@ -169,16 +169,19 @@ const char *xa_filter(struct xa *x, const char *pod, const char *uid, const char
 struct look {
 	const char *what;
 	int mib;
-	bool found, fenced;
+	bool found, observed, fenced;
 };
 
 static void look(void *ctx, const struct st_cluster *c, struct po_placer *p)
 {
 	struct look *l = ctx;
+	const struct st_pod *pod;
 
 	(void)p;
 	l->mib = -1;
-	l->found = st_cluster_pod_find(c, l->what) != NULL;
+	pod = st_cluster_pod_find(c, l->what);
+	l->found = pod != NULL;
+	l->observed = pod != NULL && pod->state == ST_POD_OBSERVED;
 	for (uint32_t i = 0; i < st_cluster_node_count(c); i++) {
 		const struct st_node *n = st_cluster_node(c, i);
 
@@ -235,6 +238,13 @@ bool xa_wait_booked(struct xa *x, const char *gpu, int mib)
 	for (int i = 0; i < WAIT_MS && xa_booked(x, gpu) != mib; i++)
 		xa_breathe();
 	return xa_booked(x, gpu) == mib;
+}
+
+bool xa_wait_observed(struct xa *x, const char *uid)
+{
+	for (int i = 0; i < WAIT_MS && !look_at(x, uid).observed; i++)
+		xa_breathe();
+	return look_at(x, uid).observed;
 }
 
 bool xa_wait_fenced(struct xa *x, const char *node, bool fenced)

@@ -53,6 +53,8 @@ bool xa_fenced(struct xa *x, const char *node);
 bool xa_pod_known(struct xa *x, const char *uid);
 /* Wait for it, 30 s at most: what comes by a watch comes when it comes. */
 bool xa_wait_booked(struct xa *x, const char *gpu, int mib);
+/* The watch has told of the pod as it was bound. */
+bool xa_wait_observed(struct xa *x, const char *uid);
 bool xa_wait_fenced(struct xa *x, const char *node, bool fenced);
 bool xa_wait_ready(struct xa *x, bool ready);
 /* Until filter's reply has the text, or the reason of not being ready has. */

@@ -379,6 +379,7 @@ Test(extender_elastic, without_its_node_a_wish_is_looked_at_later)
 {
 	xa_open(&x, true);
 	run_pod("a", "u-a", G8);
+	cr_assert(xa_wait_observed(&x, "u-a")); /* until then, every look is too early */
 	cr_expect_eq(planned_on("n1"), EX_ELASTIC_NONE);
 	cr_expect_eq(planned_on("n9"), EX_ELASTIC_LATER);
 }

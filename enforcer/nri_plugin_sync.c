@@ -53,6 +53,7 @@ static int take_in(struct en_plugin *p, struct plugin_node *n, struct en_ledger 
 	struct err why = ERR_INIT;
 	struct en_plan plan;
 	struct en_holding h;
+	bool right;
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
@@ -62,11 +63,12 @@ static int take_in(struct en_plugin *p, struct plugin_node *n, struct en_ledger 
 		return rc;
 	if (plan.verdict == EN_LEAVE)
 		return 0;
-	if (plan.verdict == EN_REFUSE)
-		plugin_report_slipped(p, pod, c, plan.why);
-	else if (plugin_check_container(p, n, &plan, c, &why) != 0)
-		plugin_report_slipped(p, pod, c, why.msg);
-	if (n == NULL || plan.grant.count == 0)
+	right = plan.verdict != EN_REFUSE && plugin_check_container(p, n, &plan, c, &why) == 0;
+	if (!right)
+		plugin_report_slipped(p, pod, c,
+				      plan.verdict == EN_REFUSE ? plan.why : why.msg);
+	/* One that has not begun is judged again when it is to, as any that we have no row of. */
+	if (n == NULL || plan.grant.count == 0 || (!right && c->state == EN_NRI_CREATED))
 		return 0;
 	plugin_holding(n, &plan, pod, c, &h);
 	pthread_mutex_lock(&p->lock);

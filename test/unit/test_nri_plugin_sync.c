@@ -197,6 +197,36 @@ Test(nri_plugin, synchronize_finds_what_must_not_run)
 	world_fini(&w);
 }
 
+/* It was made while the agent was away, and has not begun: there it can still be held back. */
+Test(nri_plugin, synchronize_does_not_let_the_unguarded_start)
+{
+	struct nt_container c;
+	struct nt_pod pod;
+	struct ef_pod p;
+	struct world w;
+
+	world_init(&w, 1, 10000);
+	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	pod = pod_of(&p);
+	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=all", 0);
+	c.state = EN_NRI_CREATED;
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	expect_log(&w, "slipped u1 ns/u/main: NVIDIA_VISIBLE_DEVICES is \"all\", not " GPU(0) ";");
+	c.pid = process_put(&w, "/k/u1");
+	expect_refused(&w, "StartContainer", &p, &c, "was made while the agent was away");
+	cr_expect_eq(holdings(&w), 0);
+	/* One that is as it should be goes on. */
+	c = running("u2", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
+	c.state = EN_NRI_CREATED;
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	expect_log(&w, "");
+	c.pid = process_put(&w, "/k/u2");
+	expect_ok(&w, "StartContainer", &p, &c);
+	cr_expect_eq(holdings(&w), 1);
+	ef_pod_fini(&p);
+	world_fini(&w);
+}
+
 Test(nri_plugin, pods_that_are_gone)
 {
 	const char *const there[] = {"a"};

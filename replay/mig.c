@@ -240,27 +240,33 @@ static int arrive(struct sim *s, int profile, double stay, bool *ret_placed)
 	return rc;
 }
 
+double rp_mig_stranded(const struct st_mig_geometry *g, const struct rp_mig_mix *mix,
+		       uint64_t placed)
+{
+	int left = st_mig_units_free(g, placed);
+	int64_t sum = 0;
+
+	for (int p = 0; p < g->profile_count; p++)
+		if (mix->weight[p] > 0)
+			sum += mix->weight[p] *
+			       (left - st_mig_max_more(g, placed, p) * g->profiles[p].units);
+	return (double)sum / (double)mix->total;
+}
+
 static double stranded_now(const struct sim *s)
 {
-	const struct st_mig_geometry *g = s->opt->geometry;
-	int64_t sum = 0, gpus = 0;
+	double sum = 0;
+	int64_t gpus = 0;
 
 	for (uint32_t id = 0; id < st_cluster_node_count(s->c); id++) {
 		const struct st_node *n = st_cluster_node(s->c, id);
 
 		gpus += n->gpu_count;
-		for (unsigned i = 0; i < n->gpu_count; i++) {
-			uint64_t placed = n->gpus[i].mig_placed;
-			int left = st_mig_units_free(g, placed);
-
-			for (int p = 0; p < g->profile_count; p++)
-				if (s->opt->mix->weight[p] > 0)
-					sum += s->opt->mix->weight[p] *
-					       (left - st_mig_max_more(g, placed, p) *
-							       g->profiles[p].units);
-		}
+		for (unsigned i = 0; i < n->gpu_count; i++)
+			sum += rp_mig_stranded(s->opt->geometry, s->opt->mix,
+					       n->gpus[i].mig_placed);
 	}
-	return (double)sum / (double)s->opt->mix->total / (double)gpus;
+	return sum / (double)gpus;
 }
 
 static int simulate(struct sim *s, struct rp_mig_result *ret)

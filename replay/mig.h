@@ -22,6 +22,11 @@ struct rp_mig_mix {
 int rp_mig_mix_parse(const struct st_mig_geometry *g, const char *text, struct rp_mig_mix *ret,
 		     struct err *err);
 
+/* Memory units of a GPU with these instances that are free and out of reach of the mix: mean over its
+ * profiles, by weight (FGD's F carried over to starts). */
+double rp_mig_stranded(const struct st_mig_geometry *g, const struct rp_mig_mix *mix,
+		       uint64_t placed);
+
 struct rp_mig_options {
 	const struct st_mig_geometry *geometry;
 	const char *product; /* of which the geometry is */
@@ -42,8 +47,7 @@ struct rp_mig_options {
 struct rp_mig_result {
 	int64_t arrivals, placed;            /* counted workloads */
 	int64_t units_arrived, units_placed; /* memory units */
-	double stranded; /* 0 without a policy; memory units of a GPU that are free and out of reach: mean over arrivals, GPUs
-			  * and, by weight, profiles (FGD's F carried over to starts) */
+	double stranded; /* rp_mig_stranded(): mean over arrivals and GPUs; 0 without a policy */
 	double cpu_s;
 };
 

@@ -67,7 +67,15 @@ bool rp_mig_packs(const struct st_mig_geometry *g, const int64_t *count, int64_t
 
 struct layout {
 	uint64_t placed;
+	double stranded;  /* units */
 	int16_t next[64]; /* with that bit flipped; -1: not legal */
+};
+
+struct aim {
+	double reward[ST_MIG_PROFILES_MAX]; /* of a request that is placed */
+	double price;                       /* of a stranded unit, after each arrival */
+	bool refusing;                      /* what fits may be refused */
+	bool first_fit; /* the first start of the first GPU is taken, not the best */
 };
 
 struct mdp {
@@ -75,7 +83,7 @@ struct mdp {
 	const struct rp_mig_mix *mix;
 	int count;
 	struct layout *layouts;
-	double *v, *v2; /* [a * count + b], a <= b: the GPUs are alike */
+	double *v, *v2; /* [a * count + b]; a <= b, the GPUs are alike, but for first fit */
 	double rate[ST_MIG_PROFILES_MAX], rate_all;
 };
 
@@ -107,31 +115,43 @@ static bool walk(struct mdp *m, uint64_t placed, int from_bit)
 
 static void link_layouts(struct mdp *m)
 {
-	for (int i = 0; i < m->count; i++)
+	for (int i = 0; i < m->count; i++) {
+		struct layout *l = &m->layouts[i];
+
+		l->stranded = rp_mig_stranded(m->g, m->mix, l->placed);
 		for (int b = 0; b < 64; b++)
-			m->layouts[i].next[b] =
-				(int16_t)layout_find(m, m->layouts[i].placed ^ UINT64_C(1) << b);
+			l->next[b] = (int16_t)layout_find(m, l->placed ^ UINT64_C(1) << b);
+	}
 }
 
-static double value(const struct mdp *m, int a, int b)
+static double value(const struct mdp *m, const struct aim *aim, int a, int b)
 {
-	return a < b ? m->v[a * m->count + b] : m->v[b * m->count + a];
+	return a < b || aim->first_fit ? m->v[a * m->count + b] : m->v[b * m->count + a];
+}
+
+/* The value of the pair after an arrival. */
+static double arrived(const struct mdp *m, const struct aim *aim, int a, int b)
+{
+	return value(m, aim, a, b) - aim->price * (m->layouts[a].stranded + m->layouts[b].stranded);
 }
 
 /* The best value after placing the profile on one of the two; -INFINITY: no room. */
-static double best_place(const struct mdp *m, int a, int b, const struct st_mig_profile *q)
+static double place(const struct mdp *m, const struct aim *aim, int a, int b,
+		    const struct st_mig_profile *q)
 {
 	double best = -INFINITY;
 
 	for (int turn = 0; turn < 2; turn++) {
 		const struct layout *s = &m->layouts[turn ? b : a];
-		int other = turn ? a : b;
 
 		for (int k = q->bit; k < q->bit + q->start_count; k++) {
-			double v = (s->placed >> k & 1) != 0 || s->next[k] < 0
-					   ? -INFINITY
-					   : value(m, s->next[k], other);
+			double v;
 
+			if ((s->placed >> k & 1) != 0 || s->next[k] < 0)
+				continue;
+			v = arrived(m, aim, turn ? a : s->next[k], turn ? s->next[k] : b);
+			if (aim->first_fit)
+				return v;
 			best = v > best ? v : best;
 		}
 	}
@@ -139,24 +159,29 @@ static double best_place(const struct mdp *m, int a, int b, const struct st_mig_
 }
 
 /* One step of the uniformized process from a pair. */
-static double step(const struct mdp *m, int a, int b, const double *reward, bool refusing)
+static double step(const struct mdp *m, const struct aim *aim, int a, int b)
 {
-	double stays = value(m, a, b), rest = m->rate_all, sum = 0;
+	double stays = value(m, aim, a, b), refused = arrived(m, aim, a, b);
+	double rest = m->rate_all, sum = 0;
 
 	for (int turn = 0; turn < 2; turn++) {
 		const struct layout *s = &m->layouts[turn ? b : a];
 
 		for (uint64_t left = s->placed; left != 0; left &= left - 1) {
-			sum += value(m, s->next[__builtin_ctzll(left)], turn ? a : b);
+			int next = s->next[__builtin_ctzll(left)];
+
+			sum += value(m, aim, turn ? a : next, turn ? next : b);
 			rest -= 1;
 		}
 	}
 	for (int p = 0; p < m->g->profile_count; p++) {
-		double v = m->rate[p] > 0 ? best_place(m, a, b, &m->g->profiles[p]) + reward[p]
-					  : -INFINITY;
+		double v;
 
-		if (isinf(v) || (refusing && v < stays))
+		if (m->rate[p] <= 0)
 			continue;
+		v = place(m, aim, a, b, &m->g->profiles[p]) + aim->reward[p];
+		if (isinf(v) || (aim->refusing && v < refused))
+			v = refused;
 		sum += m->rate[p] * v;
 		rest -= m->rate[p];
 	}
@@ -165,8 +190,7 @@ static double step(const struct mdp *m, int a, int b, const double *reward, bool
 
 /* The most reward a unit of time. For any values the least and the greatest growth of one round enclose it
  * (Odoni 1969), so that *ret is an upper bound and *ret_width says how near. */
-static void solve(struct mdp *m, const double *reward, bool refusing, double *ret,
-		  double *ret_width)
+static void solve(struct mdp *m, const struct aim *aim, double *ret, double *ret_width)
 {
 	size_t size = (size_t)m->count * (size_t)m->count;
 
@@ -176,8 +200,8 @@ static void solve(struct mdp *m, const double *reward, bool refusing, double *re
 		double *t;
 
 		for (int a = 0; a < m->count; a++)
-			for (int b = a; b < m->count; b++) {
-				double v = step(m, a, b, reward, refusing), d = v - value(m, a, b);
+			for (int b = aim->first_fit ? 0 : a; b < m->count; b++) {
+				double v = step(m, aim, a, b), d = v - value(m, aim, a, b);
 
 				m->v2[a * m->count + b] = v;
 				low = d < low ? d : low;
@@ -191,31 +215,46 @@ static void solve(struct mdp *m, const double *reward, bool refusing, double *re
 		m->v2 = t;
 		*ret = high * m->rate_all;
 		*ret_width = (high - low) * m->rate_all;
-		if (*ret_width <= WIDTH * *ret)
+		if (*ret_width <= WIDTH * fabs(*ret))
 			return;
 	}
 }
 
-static void solve_all(struct mdp *m, struct rp_mig_best *ret)
+static void solve_placed(struct mdp *m, struct rp_mig_best *ret)
 {
-	double units[ST_MIG_PROFILES_MAX], ones[ST_MIG_PROFILES_MAX], all = 0, all_units = 0;
 	double *const out[4] = {&ret->workloads, &ret->units, &ret->refusing_workloads,
 				&ret->refusing_units};
 
-	for (int p = 0; p < m->g->profile_count; p++) {
-		ones[p] = 1;
-		units[p] = m->g->profiles[p].units;
-		all += m->rate[p];
-		all_units += m->rate[p] * units[p];
-	}
 	ret->width = 0;
 	for (int k = 0; k < 4; k++) {
-		double width, scale = 100 / (k % 2 ? all_units : all);
+		struct aim aim = {.refusing = k >= 2};
+		double all = 0, width;
 
-		solve(m, k % 2 ? units : ones, k >= 2, out[k], &width);
-		*out[k] *= scale;
-		width *= scale;
-		ret->width = width > ret->width ? width : ret->width;
+		for (int p = 0; p < m->g->profile_count; p++) {
+			aim.reward[p] = k % 2 ? m->g->profiles[p].units : 1;
+			all += m->rate[p] * aim.reward[p];
+		}
+		solve(m, &aim, out[k], &width);
+		*out[k] *= 100 / all;
+		ret->width = fmax(ret->width, width * 100 / all);
+	}
+}
+
+static void solve_stranded(struct mdp *m, struct rp_mig_best *ret)
+{
+	double *const out[2] = {&ret->stranded, &ret->stranded_first_fit};
+	double arrivals = 0;
+
+	for (int p = 0; p < m->g->profile_count; p++)
+		arrivals += m->rate[p];
+	ret->stranded_width = 0;
+	for (int k = 0; k < 2; k++) {
+		struct aim aim = {.price = 1 / arrivals / 2, .first_fit = k == 1};
+		double width;
+
+		solve(m, &aim, out[k], &width);
+		*out[k] = -*out[k];
+		ret->stranded_width = fmax(ret->stranded_width, width);
 	}
 }
 
@@ -248,7 +287,8 @@ int rp_mig_best_of_two(const struct st_mig_geometry *g, const struct rp_mig_mix 
 	}
 	if (rc == 0) {
 		link_layouts(&m);
-		solve_all(&m, ret);
+		solve_placed(&m, ret);
+		solve_stranded(&m, ret);
 	}
 	free(m.layouts);
 	free(m.v);

@@ -1,4 +1,5 @@
 /* `tessera-replay run --mig-workload`: mixes of profiles, and the comparison of policies. */
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "replay/command.h"
 #include "replay/mig.h"
 #include "replay/mig_bound.h"
+#include "replay/stat.h"
 
 #define SIZES 5
 #define STAYS_WARM 5
@@ -150,9 +152,52 @@ static void print_line(const char *policy, const struct spread s[static 6], bool
 		printf("%7s\n", "-");
 }
 
-/* policy NULL: the bound. */
-static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r,
-		      const struct rp_mig_result *base, const struct po_policy *p)
+/* Rounded to four places. */
+static bool put(cJSON *o, const char *key, double v)
+{
+	return cJSON_AddNumberToObject(o, key, round(v * 1e4) / 1e4) != NULL;
+}
+
+/* Mean and deviation; null for the one that a single seed does not have. */
+static bool put_spread(cJSON *o, const char *key, const struct spread *s, bool known)
+{
+	cJSON *pair = cJSON_AddArrayToObject(o, key);
+
+	return pair != NULL &&
+	       cJSON_AddItemToArray(pair, cJSON_CreateNumber(round(s->mean * 1e4) / 1e4)) &&
+	       cJSON_AddItemToArray(pair,
+				    known ? cJSON_CreateNumber(round(s->deviation * 1e4) / 1e4)
+					  : cJSON_CreateNull());
+}
+
+/* A new object for the policy; NULL: no memory. */
+static cJSON *put_policy(cJSON *list, const char *policy)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	if (o == NULL || !cJSON_AddItemToArray(list, o)) {
+		cJSON_Delete(o);
+		return NULL;
+	}
+	return cJSON_AddStringToObject(o, "policy", policy) != NULL ? o : NULL;
+}
+
+static bool put_line(cJSON *list, const char *policy, const struct spread s[static 6], bool spreads,
+		     bool strands)
+{
+	cJSON *o = put_policy(list, policy);
+
+	return o != NULL && put(o, "placed_percent", s[0].mean) &&
+	       put(o, "units_percent", s[5].mean) &&
+	       put_spread(o, "placed_more_percent", &s[2], spreads) &&
+	       put_spread(o, "units_more_percent", &s[3], spreads) &&
+	       (!strands || (put(o, "stranded_units", s[1].mean) &&
+			     put_spread(o, "stranded_more_percent", &s[4], spreads)));
+}
+
+/* One row, into the list where there is one. policy NULL: the bound. False: no memory. */
+static bool print_row(const struct rp_mig_args *a, const struct rp_mig_result *r,
+		      const struct rp_mig_result *base, const struct po_policy *p, cJSON *list)
 {
 	const char *policy = p != NULL ? p->name : "(movable)";
 	double v[6][RP_SEEDS_MAX];
@@ -168,14 +213,10 @@ static void print_row(const struct rp_mig_args *a, const struct rp_mig_result *r
 	}
 	for (int k = 0; k < 6; k++)
 		s[k] = spread_of(v[k], a->seed_count);
-	if (a->json)
-		printf("{\"policy\":\"%s\",\"placed_percent\":%.3f,\"units_percent\":%.3f,"
-		       "\"stranded_units\":%.4f,\"placed_more_percent\":[%.3f,%.3f],\"units_more_percent\":[%.3f,%.3f],"
-		       "\"stranded_more_percent\":[%.3f,%.3f]}",
-		       policy, s[0].mean, s[5].mean, s[1].mean, s[2].mean, s[2].deviation,
-		       s[3].mean, s[3].deviation, s[4].mean, s[4].deviation);
-	else
-		print_line(policy, s, a->seed_count > 1, p != NULL);
+	if (list != NULL)
+		return put_line(list, policy, s, a->seed_count > 1, p != NULL);
+	print_line(policy, s, a->seed_count > 1, p != NULL);
+	return true;
 }
 
 /* The policies, and the bound where it is asked for and known. */
@@ -198,51 +239,83 @@ static int run_all(const struct rp_mig_args *a, struct rp_mig_options *o,
 	return rc;
 }
 
-static int print_best(const struct rp_mig_args *a, const struct rp_mig_options *o, struct err *err)
+static bool put_best(cJSON *list, const struct rp_mig_best *b)
+{
+	cJSON *best = put_policy(list, "(best)"), *refusing = put_policy(list, "(best, refusing)");
+
+	return best != NULL && refusing != NULL && put(best, "placed_percent", b->workloads) &&
+	       put(best, "units_percent", b->units) && put(best, "stranded_units", b->stranded) &&
+	       put(best, "stranded_units_firstfit", b->stranded_first_fit) &&
+	       put(refusing, "placed_percent", b->refusing_workloads) &&
+	       put(refusing, "units_percent", b->refusing_units);
+}
+
+static int print_best(const struct rp_mig_options *o, cJSON *list, struct err *err)
 {
 	struct rp_mig_best b;
 	int rc = rp_mig_best_of_two(o->geometry, o->mix, o->load_permille, &b, err);
 
 	if (rc < 0)
 		return rc;
-	if (a->json)
-		printf(",{\"policy\":\"(best)\",\"placed_percent\":%.3f,\"units_percent\":%.3f},"
-		       "{\"policy\":\"(best, refusing)\",\"placed_percent\":%.3f,"
-		       "\"units_percent\":%.3f}",
-		       b.workloads, b.units, b.refusing_workloads, b.refusing_units);
-	else
-		printf("\nat most, in the long run: %.2f %% of the workloads, or %.2f %% of the units, "
-		       "who places what fits;\n%.2f %%, or %.2f %%, who may refuse it "
-		       "(proven to within %.2f)\n",
-		       b.workloads, b.units, b.refusing_workloads, b.refusing_units, b.width);
+	if (list != NULL)
+		return put_best(list, &b) ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+	printf("\nat most, in the long run: %.2f %% of the workloads, or %.2f %% of the units, "
+	       "who places what fits;\n%.2f %%, or %.2f %%, who may refuse it "
+	       "(proven to within %.2f)\n"
+	       "stranded at least, who places what fits: %.3f units, %.1f %% less than firstfit's "
+	       "%.3f (to within %.4f)\n",
+	       b.workloads, b.units, b.refusing_workloads, b.refusing_units, b.width, b.stranded,
+	       -percent_more(b.stranded, b.stranded_first_fit), b.stranded_first_fit,
+	       b.stranded_width);
 	return 0;
+}
+
+static void print_head(const struct rp_mig_args *a, const struct rp_mig_options *o)
+{
+	char nodes[RP_TEXT_CAP], gpus[RP_TEXT_CAP], seeds[RP_TEXT_CAP];
+
+	printf("%s with %s each (%s), %s, load %" PRId64 ".%03" PRId64
+	       ", %s\nplaced and units: %% of what arrived; then %% more than %s, mean and "
+	       "deviation\n\n"
+	       "policy     placed  units stranded         placed          units        "
+	       "stranded\n",
+	       rp_text_many(o->nodes, "node", nodes), rp_text_many(o->gpus_per_node, "GPU", gpus),
+	       o->geometry->model, o->mix->name, o->load_permille / 1000, o->load_permille % 1000,
+	       rp_text_many((int64_t)a->seed_count, "seed", seeds), a->policies[0]->name);
+}
+
+/* The table, or the list where there is one. */
+static int print_rows(const struct rp_mig_args *a, const struct rp_mig_options *o,
+		      const struct rp_mig_result *results, cJSON *list, struct err *err)
+{
+	if (list == NULL)
+		print_head(a, o);
+	for (size_t k = 0; k < rows(a, o); k++)
+		if (!print_row(a, &results[k * a->seed_count], results,
+			       k < a->policy_count ? a->policies[k] : NULL, list))
+			return err_set(err, ERR_NOMEM, "out of memory");
+	return a->bounds && a->gpus == 2 ? print_best(o, list, err) : 0;
 }
 
 static int print_all(const struct rp_mig_args *a, const struct rp_mig_options *o,
 		     const struct rp_mig_result *results, struct err *err)
 {
-	int rc = 0;
+	cJSON *list = a->json ? cJSON_CreateArray() : NULL;
+	char *text;
+	int rc;
 
-	if (a->json)
-		printf("[");
-	else
-		printf("%u nodes with %u GPUs each (%s), %s, load %" PRId64 ".%03" PRId64
-		       ", %zu seeds\nplaced and units: %% of what arrived; then %% more than %s, mean and deviation\n\n"
-		       "policy     placed  units stranded         placed          units        "
-		       "stranded\n",
-		       o->nodes, o->gpus_per_node, o->geometry->model, o->mix->name,
-		       o->load_permille / 1000, o->load_permille % 1000, a->seed_count,
-		       a->policies[0]->name);
-	for (size_t k = 0; k < rows(a, o); k++) {
-		if (a->json && k > 0)
-			printf(",");
-		print_row(a, &results[k * a->seed_count], results,
-			  k < a->policy_count ? a->policies[k] : NULL);
+	if (a->json && list == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	rc = print_rows(a, o, results, list, err);
+	if (rc == 0 && list != NULL) {
+		text = cJSON_Print(list);
+		if (text != NULL)
+			puts(text);
+		else
+			rc = err_set(err, ERR_NOMEM, "out of memory");
+		free(text);
 	}
-	if (a->bounds && a->gpus == 2)
-		rc = print_best(a, o, err);
-	if (a->json)
-		printf("]\n");
+	cJSON_Delete(list);
 	return rc;
 }
 

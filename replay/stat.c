@@ -45,6 +45,12 @@ const char *rp_text_count(int64_t v, char buf[RP_TEXT_CAP])
 	return buf;
 }
 
+const char *rp_text_many(int64_t n, const char *what, char buf[RP_TEXT_CAP])
+{
+	snprintf(buf, RP_TEXT_CAP, "%" PRId64 " %s%s", n, what, n == 1 ? "" : "s");
+	return buf;
+}
+
 const char *rp_text_time(int64_t ms, char buf[RP_TEXT_CAP])
 {
 	int64_t s = ms / 1000;

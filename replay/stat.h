@@ -22,6 +22,8 @@ int64_t rp_stat_spread(const struct rp_stat *s);
 /* "95.23" from hundredths, "17" from an integer; "-" where there is no value. Return buf or a literal. */
 const char *rp_text_centi(int64_t v, char buf[RP_TEXT_CAP]);
 const char *rp_text_count(int64_t v, char buf[RP_TEXT_CAP]);
+/* "1 seed", "2 seeds". */
+const char *rp_text_many(int64_t n, const char *what, char buf[RP_TEXT_CAP]);
 /* "850 s", "12 min", "3.2 h" from milliseconds. */
 const char *rp_text_time(int64_t ms, char buf[RP_TEXT_CAP]);
 

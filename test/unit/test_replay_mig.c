@@ -202,6 +202,12 @@ Test(replay_mig, ours_is_near_the_best)
 	cr_expect_gt(units, b.units - 1.5, "%.2f, best %.2f", units, b.units);
 	cr_expect_gt(placed, b.workloads - 1.5, "%.2f, best %.2f", placed, b.workloads);
 	cr_expect_lt(units_first, b.units - 5);
+	cr_expect_float_eq(first.stranded, b.stranded_first_fit, 0.06, "%.3f, exactly %.3f",
+			   first.stranded, b.stranded_first_fit);
+	cr_expect_gt(ours.stranded, b.stranded - 0.04, "%.3f, least %.3f", ours.stranded,
+		     b.stranded);
+	cr_expect_lt(ours.stranded, b.stranded + 0.08, "%.3f, least %.3f", ours.stranded,
+		     b.stranded);
 	cr_expect_geq(b.refusing_workloads, b.workloads - b.width);
 	cr_expect_geq(b.refusing_units, b.units - b.width);
 }

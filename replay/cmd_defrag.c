@@ -6,6 +6,7 @@
 #include "base/quantity.h"
 #include "replay/command.h"
 #include "replay/defrag.h"
+#include "replay/stat.h"
 #include "replay/trace.h"
 
 struct args {
@@ -131,13 +132,17 @@ static void print_table(const struct st_cluster *c, const struct rp_moves *m, bo
 {
 	/* Room is on one node, the first. */
 	const char *where = m->node_count > 0 ? st_cluster_node(c, m->nodes[0])->name : "no node";
+	char nodes[RP_TEXT_CAP], moves[RP_TEXT_CAP];
+
+	rp_text_many((int64_t)m->node_count, "node", nodes);
+	rp_text_many((int64_t)m->count, "move", moves);
 
 	if (room && m->count == 0)
 		printf("It fits on %s as it is.\n", where);
 	else if (room)
-		printf("Room on %s after %zu moves:\n", where, m->count);
+		printf("Room on %s after %s:\n", where, moves);
 	else
-		printf("%zu nodes without GPU pods after %zu moves:\n", m->node_count, m->count);
+		printf("%s without GPU pods after %s:\n", nodes, moves);
 	for (size_t i = 0; i < m->count; i++)
 		printf("  %s/%s: %s -> %s\n", m->list[i].ns, m->list[i].name,
 		       st_cluster_node(c, m->list[i].from)->name,

@@ -10,6 +10,7 @@
 #include "replay/command.h"
 #include "replay/drive.h"
 #include "replay/progress.h"
+#include "replay/stat.h"
 
 #define REASONS_SHOWN 10
 
@@ -43,10 +44,13 @@ static void print_refusals(struct rp_drive_result *r, enum rp_verb verb)
 
 static void print_text(struct rp_drive_result *r)
 {
-	printf("%zu pods in %.2f s, %.0f pods/s: %zu placed, %zu found no node, %zu given up after "
-	       "refused binds, %zu tries again\n\n",
-	       r->pods, r->wall_s, r->wall_s > 0 ? (double)r->pods / r->wall_s : 0, r->placed,
-	       r->unschedulable, r->given_up, r->retried);
+	char pods[RP_TEXT_CAP];
+
+	printf("%s in %.2f s, %.0f pods/s: %zu placed, %zu found no node, %zu given up after "
+	       "refused binds, %zu tried again\n\n",
+	       rp_text_many((int64_t)r->pods, "pod", pods), r->wall_s,
+	       r->wall_s > 0 ? (double)r->pods / r->wall_s : 0, r->placed, r->unschedulable,
+	       r->given_up, r->retried);
 	printf("%-11s %8s %9s %9s %9s %9s   milliseconds\n", "", "calls", "p50", "p90", "p99",
 	       "max");
 	for (size_t v = 0; v < RP_VERBS; v++) {

@@ -86,7 +86,7 @@ static int64_t cost_centi(int64_t nano)
 
 static void print_table(const struct args *a, const struct rp_plan *p)
 {
-	char b1[RP_TEXT_CAP], b2[RP_TEXT_CAP];
+	char b1[RP_TEXT_CAP], b2[RP_TEXT_CAP], b3[RP_TEXT_CAP];
 
 	printf("%-20s %8s %8s %12s\n", "node type", "nodes", "GPUs", "cost");
 	for (size_t i = 0; i < a->type_count; i++)
@@ -95,19 +95,18 @@ static void print_table(const struct args *a, const struct rp_plan *p)
 		       rp_text_centi(cost_centi(p->counts[i] * a->types[i].cost_nano), b1));
 	printf("%-20s %8" PRId64 " %8" PRId64 " %12s\n\n", "together", p->at.nodes, p->at.gpus,
 	       rp_text_centi(cost_centi(p->at.cost_nano), b1));
-	printf("places %s %% of %zu pods with %s; GPU in use %s %%\n",
-	       rp_text_centi(p->at.placed_centi, b1), p->pods, a->opt.policy->name,
-	       rp_text_centi(p->at.used_centi, b2));
+	printf("places %s %% of %s with %s; GPU in use %s %%\n",
+	       rp_text_centi(p->at.placed_centi, b1), rp_text_many((int64_t)p->pods, "pod", b3),
+	       a->opt.policy->name, rp_text_centi(p->at.used_centi, b2));
 	printf(p->proved
 		       ? "No cheaper cluster does: all of them were tried, or are too small in sum "
-			 "(%zu tries).\n"
-		       : "Found by search (%zu tries); a cheaper one may exist, none below cost %s.\n",
+			 "(%zu tried).\n"
+		       : "Found by search (%zu tried); a cheaper one may exist, none below cost %s.\n",
 	       p->tried, rp_text_centi(cost_centi(p->bound_nano), b1));
 	printf("\n%7s %8s %8s %12s %9s %7s\n", "size %", "nodes", "GPUs", "cost", "placed %",
 	       "used %");
 	for (size_t k = 0; k < RP_PLAN_CURVE; k++) {
 		const struct rp_plan_point *c = &p->curve[k];
-		char b3[RP_TEXT_CAP];
 
 		printf("%7d %8" PRId64 " %8" PRId64 " %12s %9s %7s\n", c->percent, c->nodes,
 		       c->gpus, rp_text_centi(cost_centi(c->cost_nano), b1),

@@ -11,6 +11,7 @@
 #include "replay/report.h"
 #include "replay/report_html.h"
 #include "replay/report_time.h"
+#include "replay/stat.h"
 
 struct args {
 	struct rp_inputs in;
@@ -93,7 +94,7 @@ static int print(const struct args *a, const struct rp_result *results,
 		 const struct rp_sim_result *sims, size_t count, struct err *err)
 {
 	const struct rp_trace *t = a->b.t;
-	char *text;
+	char nodes[RP_TEXT_CAP], gpus[RP_TEXT_CAP], pods[RP_TEXT_CAP], arrivals[RP_TEXT_CAP], *text;
 
 	if (a->json) {
 		text = a->b.time != NULL ? rp_report_time_json(sims, count)
@@ -105,9 +106,13 @@ static int print(const struct args *a, const struct rp_result *results,
 		return 0;
 	}
 	if (!a->in.quiet)
-		printf("%zu nodes with %" PRId64 " GPUs; %zu pods in the trace, %zu arrivals\n\n",
-		       t->node_count, t->gpu_milli / RP_GPU_UNITS, t->pod_count,
-		       a->b.time != NULL ? sims[0].arrivals : results[0].arrivals);
+		printf("%s with %s; %s in the trace, %s\n\n",
+		       rp_text_many((int64_t)t->node_count, "node", nodes),
+		       rp_text_many(t->gpu_milli / RP_GPU_UNITS, "GPU", gpus),
+		       rp_text_many((int64_t)t->pod_count, "pod", pods),
+		       rp_text_many((int64_t)(a->b.time != NULL ? sims[0].arrivals
+								: results[0].arrivals),
+				    "arrival", arrivals));
 	if (a->b.time != NULL)
 		rp_report_time_table(stdout, sims, count, a->in.quiet, rp_terminal_width());
 	else

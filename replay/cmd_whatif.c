@@ -222,10 +222,10 @@ static void print_table(const struct work *w, size_t switched)
 		       rp_text_centi(after[i], b2), change);
 	}
 	if (!w->a->in.quiet)
-		printf("\n%zu pods ask for another kind of GPU. Means of %zu seeds; both sides get\n"
+		printf("\nPods that ask for another kind of GPU: %zu. Mean of %s; both sides get\n"
 		       "the same pods in the same order. Pods bound to nodes that are removed do not\n"
 		       "arrive anew. %s\n",
-		       switched, w->a->seed_count,
+		       switched, rp_text_many((int64_t)w->a->seed_count, "seed", b1),
 		       w->a->over_time ? "The load is that of the cluster before."
 				       : "No pod leaves again: that is --time.");
 }

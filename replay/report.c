@@ -77,7 +77,7 @@ static void table_head(FILE *out, bool narrow)
 void rp_report_table(FILE *out, const struct rp_result *results, size_t count, bool quiet,
 		     unsigned width)
 {
-	bool narrow = width > 0 && width < TABLE_WIDTH;
+	bool narrow = width > 0 && width < TABLE_WIDTH, spreads = false;
 
 	table_head(out, narrow);
 	for (size_t i = 0, first = 0; i < count; i++) {
@@ -96,6 +96,7 @@ void rp_report_table(FILE *out, const struct rp_result *results, size_t count, b
 		if (all.runs > 1) {
 			row_print(out, r, "mean", &all, narrow, rp_stat_mean);
 			row_print(out, r, "sd", &all, narrow, rp_stat_spread);
+			spreads = true;
 		}
 		first = i + 1;
 	}
@@ -105,8 +106,8 @@ void rp_report_table(FILE *out, const struct rp_result *results, size_t count, b
 		"\nties: which of the nodes with the best score wins. rank: the smallest node\n"
 		"rank, as in the extender; random: a coin, as when raw scores go to a stock\n"
 		"scheduler (--ties rank,random prints both). Fragmentation is FGD's measure for\n"
-		"the trace's typical pods, %% of the cluster. sd: the standard deviation over\n"
-		"the seeds.%s\n",
+		"the trace's typical pods, %% of the cluster.%s%s\n",
+		spreads ? " sd: the standard deviation over\nthe seeds." : "",
 		narrow ? " A wider screen, --csv and --json show more columns." : "");
 }
 

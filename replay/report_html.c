@@ -60,12 +60,19 @@ static void put_command(struct buf *b, const struct rp_report *r)
 	buf_puts(b, "</pre>\n");
 }
 
+static bool many_seeds(const struct rp_charts *c)
+{
+	struct rp_group groups[RP_GROUPS_MAX];
+
+	return rp_charts_groups(c, groups) > 0 && groups[0].count > 1;
+}
+
 static void put_seeds(struct buf *b, const struct rp_charts *c)
 {
 	struct rp_group groups[RP_GROUPS_MAX];
 	size_t n = rp_charts_groups(c, groups);
 
-	buf_puts(b, n > 0 && groups[0].count > 1 ? "Seeds" : "Seed");
+	buf_puts(b, many_seeds(c) ? "Seeds" : "Seed");
 	for (size_t i = 0; n > 0 && i < groups[0].count; i++)
 		buf_printf(b, "%s %" PRIu64, i > 0 ? "," : "",
 			   c->results != NULL ? c->results[i].seed : c->sims[i].seed);
@@ -197,7 +204,7 @@ static void put_table(struct buf *b, const struct rp_charts *c, bool each)
 /* ---- */
 
 static const char *const notes[RP_CHART_KINDS] = {
-	[RP_CHART_USED] = "Mean over the seeds. The line bends where pods no longer fit.",
+	[RP_CHART_USED] = "The line bends where pods no longer fit.",
 	[RP_CHART_FULL] = "The same, from 80 % on: the higher, the less GPU is left over.",
 	[RP_CHART_FRAG] = "Idle GPU that a typical pod of the trace could not use.",
 	[RP_CHART_WAIT] = "GPU demand of the pods that wait, over time.",
@@ -220,8 +227,10 @@ static int put_charts(struct buf *b, const struct rp_charts *c, struct err *err)
 		if (rc < 0)
 			return rc;
 		buf_puts(b, "</svg><figcaption class=\"note\">");
-		rp_svg_text(b, k == RP_CHART_USED && c->sims != NULL ? "Mean over the seeds."
-								     : notes[k]);
+		if (k == RP_CHART_USED && many_seeds(c))
+			buf_puts(b, "Mean over the seeds. ");
+		if (k != RP_CHART_USED || c->sims == NULL)
+			rp_svg_text(b, notes[k]);
 		buf_puts(b, "</figcaption></figure>\n");
 	}
 	return 0;
@@ -260,6 +269,7 @@ static void put_csv(struct buf *b, const struct rp_charts *c)
 int rp_report_html(struct buf *b, const struct rp_report *r, struct err *err)
 {
 	const struct rp_charts *c = &r->runs;
+	char nodes[RP_TEXT_CAP], gpus[RP_TEXT_CAP], pods[RP_TEXT_CAP];
 	int rc;
 
 	buf_puts(b, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
@@ -269,10 +279,10 @@ int rp_report_html(struct buf *b, const struct rp_report *r, struct err *err)
 	rp_svg_style(b);
 	buf_puts(b, style);
 	buf_puts(b, "</style></head><body>\n<h1>Tessera replay</h1>\n<p>");
-	buf_printf(b, "%zu nodes with %" PRId64 " GPUs (", r->t->node_count,
-		   r->t->gpu_milli / RP_GPU_UNITS);
+	buf_printf(b, "%s with %s (", rp_text_many((int64_t)r->t->node_count, "node", nodes),
+		   rp_text_many(r->t->gpu_milli / RP_GPU_UNITS, "GPU", gpus));
 	rp_svg_text(b, r->nodes_path);
-	buf_printf(b, "), %zu pods (", r->t->pod_count);
+	buf_printf(b, "), %s (", rp_text_many((int64_t)r->t->pod_count, "pod", pods));
 	rp_svg_text(b, r->pods_path);
 	buf_puts(b, "). ");
 	put_seeds(b, c);
@@ -285,8 +295,9 @@ int rp_report_html(struct buf *b, const struct rp_report *r, struct err *err)
 	put_table(b, c, false);
 	buf_puts(b,
 		 "<p class=\"note\">Ties: rank, the smallest node rank among equal scores, as in "
-		 "the extender; random, a coin. sd: standard deviation over the seeds.</p>\n"
-		 "<h2>Charts</h2>\n");
+		 "the extender; random, a coin.");
+	buf_puts(b, many_seeds(c) ? " sd: standard deviation over the seeds." : "");
+	buf_puts(b, "</p>\n<h2>Charts</h2>\n");
 	rc = put_charts(b, c, err);
 	if (rc < 0)
 		return rc;

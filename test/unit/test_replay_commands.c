@@ -203,6 +203,86 @@ Test(replay_commands, whatif_with_and_without_time)
 		     2);
 }
 
+/* What the command prints, to be freed. */
+static char *printed(command_fn fn, const char *words)
+{
+	char path[32], *text;
+
+	cr_assert_eq(call(fn, words, temp(path)), 0, "%s", words);
+	text = slurp(path);
+	unlink(path);
+	return text;
+}
+
+/* One seed has no deviation, and is not "1 seeds". */
+Test(replay_commands, one_seed_has_no_deviation)
+{
+	static const struct {
+		command_fn fn;
+		const char *words, *one, *two; /* what is printed for one seed, and for two */
+	} rows[] = {
+		{rp_cmd_run,
+		 "--mig-workload thirds --mig-gpus 4 --mig-gpus-per-node 4 --mig-length 2",
+		 "1 node with 4 GPUs each (A100-40GB), thirds, load 1.200, 1 seed\n",
+		 ", 2 seeds\n"},
+		{rp_cmd_run, "--nodes " NODES " --pods " PODS, "% of the cluster.\n",
+		 "\nthe seeds."},
+		{rp_cmd_whatif, "--nodes " NODES " --pods " PODS " --remove-nodes 1",
+		 "Mean of 1 seed;", "Mean of 2 seeds;"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (int seeds = 1; seeds <= 2; seeds++) {
+			char words[512], *text;
+
+			snprintf(words, sizeof(words), "%s --seed 1-%d", rows[i].words, seeds);
+			text = printed(rows[i].fn, words);
+			cr_expect_eq(strstr(text, rows[i].one) != NULL, seeds == 1, "%s", text);
+			cr_expect_eq(strstr(text, rows[i].two) != NULL, seeds == 2, "%s", text);
+			free(text);
+		}
+}
+
+Test(replay_commands, mig_bounds_as_json)
+{
+	for (int seeds = 1; seeds <= 2; seeds++) {
+		char words[256], *text;
+		const cJSON *ours, *bound, *best;
+		struct err err = ERR_INIT;
+		cJSON *root;
+
+		snprintf(words, sizeof(words),
+			 "--mig-workload 3g.20gb=4,4g.20gb=1 --policy firstfit,ca-fgd --mig-gpus 2 "
+			 "--mig-gpus-per-node 1 --mig-bounds --json --seed 1-%d",
+			 seeds);
+		text = printed(rp_cmd_run, words);
+		cr_assert_eq(ku_json_parse(text, strlen(text), &root, &err), 0, "%s", err.msg);
+		free(text);
+		cr_assert_eq(cJSON_GetArraySize(root), 5);
+		ours = cJSON_GetArrayItem(root, 1);
+		bound = cJSON_GetArrayItem(root, 2);
+		best = cJSON_GetArrayItem(root, 3);
+		cr_expect_str_eq(cJSON_GetObjectItem(ours, "policy")->valuestring, "ca-fgd");
+		for (size_t i = 0; i < 3; i++) {
+			static const char *const keys[] = {"placed_more_percent",
+							   "units_more_percent",
+							   "stranded_more_percent"};
+			const cJSON *pair = cJSON_GetObjectItem(ours, keys[i]);
+
+			cr_expect(cJSON_IsNumber(cJSON_GetArrayItem(pair, 0)));
+			cr_expect_eq(cJSON_IsNull(cJSON_GetArrayItem(pair, 1)), seeds == 1);
+			cr_expect_eq(cJSON_IsNumber(cJSON_GetArrayItem(pair, 1)), seeds == 2);
+		}
+		cr_expect_str_eq(cJSON_GetObjectItem(bound, "policy")->valuestring, "(movable)");
+		cr_expect_null(cJSON_GetObjectItem(bound, "stranded_units"));
+		cr_expect_str_eq(cJSON_GetObjectItem(best, "policy")->valuestring, "(best)");
+		cr_expect_gt(cJSON_GetObjectItem(best, "stranded_units")->valuedouble, 0.05);
+		cr_expect_lt(cJSON_GetObjectItem(best, "stranded_units")->valuedouble,
+			     cJSON_GetObjectItem(best, "stranded_units_firstfit")->valuedouble);
+		cJSON_Delete(root);
+	}
+}
+
 Test(replay_commands, cluster_and_generate_print_what_run_reads)
 {
 	char nodes[32], pods[32], json[32], words[512];

@@ -146,3 +146,16 @@ Test(replay_stranded, reasons_by_hand)
 	st_cluster_free(c);
 	rp_trace_fini(&t);
 }
+
+Test(replay_html, one_seed_has_neither_mean_nor_deviation)
+{
+	char *one = report("--seed 4", "1", "--html"), *three = report("", "1", "--html");
+
+	cr_expect_not_null(strstr(one, "Seed 4."));
+	cr_expect_null(strstr(one, "sd:"));
+	cr_expect_null(strstr(one, "Mean over"));
+	cr_expect_not_null(strstr(three, "sd:"));
+	cr_expect_not_null(strstr(three, "Mean over the seeds. The line bends"));
+	free(one);
+	free(three);
+}

@@ -271,7 +271,8 @@ static const struct rp_option options[] = {
 	 "mean stays that are counted, after 5 that are not; 20"},
 	{"mig-bounds", NULL, RP_OPT_FLAG, &args.mig.bounds, 0, 0,
 	 "also what could be reached: the same arrivals, were instances moved at any time (of 1g, 2g,\n"
-	 "3g, 4g, 7g); with --mig-gpus 2 the best of all policies, exactly (seconds)"},
+	 "3g, 4g, 7g); with --mig-gpus 2 the most placed and the least stranded by any\n"
+	 "policy, exactly (seconds)"},
 	{"csv", "FILE", RP_OPT_TEXT, &args.csv_path, 0, 0,
 	 "write the whole curves over the load that arrived, or over time"},
 	{"html", "FILE", RP_OPT_TEXT, &args.html_path, 0, 0,

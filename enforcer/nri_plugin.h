@@ -42,6 +42,9 @@ struct en_agent_ops {
 	 * the host goes to ret_dir. A share that differs from an existing one is an error. */
 	int (*namespace_make)(void *ctx, const char *container_id, int percent, size_t gpu_count,
 			      const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err);
+	/* The same for a container that runs: what is there of it is left where that fails. NULL: not done. */
+	int (*namespace_keep)(void *ctx, const char *container_id, int percent, size_t gpu_count,
+			      const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err);
 	void (*namespace_drop)(void *ctx, const char *container_id);
 	/* The container is being stopped, or has ended: MPS clients may be drained. */
 	void (*stopping)(void *ctx, const struct en_holding *h);

@@ -98,6 +98,17 @@ static inline int namespace_make(void *ctx, const char *id, int percent, size_t 
 	return 0;
 }
 
+static inline int namespace_keep(void *ctx, const char *id, int percent, size_t gpu_count,
+				 const char *const *gpus, char ret_dir[EN_PATH_CAP],
+				 struct err *err)
+{
+	int r = namespace_make(ctx, id, percent, gpu_count, gpus, ret_dir, err);
+
+	if (r == 0)
+		buf_puts(&((struct world *)ctx)->log, "kept;");
+	return r;
+}
+
 static inline void namespace_drop(void *ctx, const char *id)
 {
 	buf_printf(&((struct world *)ctx)->log, "drop %s;", id);
@@ -135,6 +146,7 @@ static inline void world_init(struct world *w, size_t gpus, int32_t mem_mib)
 	ef_node_init(&w->node, "n", gpus, mem_mib);
 	w->limits = (struct en_limits_ops){limits_set, limits_get, w};
 	w->agent = (struct en_agent_ops){.namespace_make = namespace_make,
+					 .namespace_keep = namespace_keep,
 					 .namespace_drop = namespace_drop,
 					 .stopping = stopping,
 					 .report = report,

@@ -108,11 +108,11 @@ Test(nri_plugin, synchronize_claims_namespaces)
 	cr_expect_not(en_plugin_claim(w.plugin));
 	w.fail_namespace = false;
 	cr_expect(en_plugin_claim(w.plugin));
-	expect_log(&w, "make a1 25% of 1 from GPU-0;");
+	expect_log(&w, "make a1 25% of 1 from GPU-0;kept;");
 	c.mounts[0].source = "/run/nvidia-mps/shared/t_other";
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
 	cr_expect(en_plugin_claim(w.plugin));
-	expect_log(&w, "make a1 25% of 1 from GPU-0;"
+	expect_log(&w, "make a1 25% of 1 from GPU-0;kept;"
 		       "slipped a1 ns/a/main: the directory of its MPS namespace is not the one "
 		       "that it has;");
 	ef_pod_fini(&p);

@@ -179,6 +179,36 @@ Test(nri_runtime, the_smaller_mask_is_tried_next)
 	scene_fini(&s);
 }
 
+/* Connections that end for other reasons take nothing away: a runtime that goes on to Synchronize, or that told its
+ * NRI version, knows VALIDATE. */
+Test(nri_runtime, the_larger_mask_is_not_given_up_for_nothing)
+{
+	struct buf b = BUF_INIT, part = BUF_INIT;
+	struct scene s;
+
+	scene_init(&s);
+	scene_start(&s);
+	cr_assert(fake_runtime_accept(&s.runtime, PATIENCE));
+	nt_configure(&b, "containerd", "v2.3.4", "");
+	cr_expect_eq(fake_runtime_call(&s.runtime, "Configure", &b, PATIENCE, NULL, NULL, 0), 0);
+	nt_synchronize(&part, 0, NULL, 0, NULL, true); /* there is more to come */
+	cr_expect_eq(fake_runtime_call(&s.runtime, "Synchronize", &part, PATIENCE, NULL, NULL, 0),
+		     0);
+	fake_runtime_hang_up(&s.runtime);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	wait_for(is_synchronized, &s);
+	fake_runtime_hang_up(&s.runtime);
+	cr_assert(fake_runtime_accept(&s.runtime, PATIENCE));
+	buf_reset(&b);
+	nt_configure(&b, "containerd", "v2.3.4", "v0.12.0");
+	cr_expect_eq(fake_runtime_call(&s.runtime, "Configure", &b, PATIENCE, NULL, NULL, 0), 0);
+	fake_runtime_hang_up(&s.runtime);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	buf_fini(&b);
+	buf_fini(&part);
+	scene_fini(&s);
+}
+
 Test(nri_runtime, a_refused_or_unanswered_registration)
 {
 	struct buf b = BUF_INIT;

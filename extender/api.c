@@ -189,24 +189,30 @@ static void go_on(struct ex_api *a)
 		ex_api_flights_verify(a);
 }
 
+int64_t ex_api_turn(struct ex_api *a)
+{
+	int64_t wishes, flights, holds, next;
+
+	go_on(a);
+	tell(a);
+	probe(a);
+	ex_api_totals_run(a);
+	wishes = ex_api_wishes_run(a);
+	flights = ex_api_flights_run(a);
+	holds = ex_api_holds_run(a);
+	next = wishes < flights ? wishes : flights;
+	return holds < next ? holds : next;
+}
+
 static void *work(void *arg)
 {
 	struct ex_api *a = arg;
 	struct timespec until;
 
 	while (!atomic_load(&a->stopping)) {
-		int64_t next, held, now, wait;
+		int64_t left = ex_api_turn(a) - ex_api_now_us(a);
+		int64_t wait = left < TURN_US ? left : TURN_US;
 
-		go_on(a);
-		tell(a);
-		probe(a);
-		ex_api_totals_run(a);
-		ex_api_wishes_run(a);
-		next = ex_api_flights_run(a);
-		held = ex_api_holds_run(a);
-		next = held < next ? held : next;
-		now = ex_api_now_us(a);
-		wait = next - now < TURN_US ? next - now : TURN_US;
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += (wait > 1000 ? wait : 1000) * 1000;
 		if (until.tv_nsec >= 1000000000) {

@@ -11,42 +11,17 @@
 #include "kube/client_path.h"
 
 #define DEADLINE_MS 4000
-#define AGAIN_US 2000000 /* the outcome of a PATCH is unknown */
-#define RETRY_US                                                                                   \
-	30000000      /* it was refused by the API server, or should have been told by the watch */
-#define LOOKS_MAX 256 /* in one turn of the worker, which has others to serve */
 
-/* A bound pod with a wish, as the watch told of it last. Under the api's lock. */
-struct ex_wish {
-	UT_hash_handle hh; /* by uid */
-	char *uid, *text;
-	uint64_t seen; /* the number of the telling, of all of them */
-	int64_t due_us;
-	uint64_t looked; /* the number of the last look */
-	uint64_t room;   /* waits: looked at again when it has grown beyond this */
-	bool waits, busy;
-	char said[ERR_MSG_CAP]; /* the refusal that was told last */
-};
-
-/* One look at it, and its PATCH. */
+/* One look at a wish, and its PATCH. */
 struct look {
 	struct ex_api *api;
-	uint64_t seen;
-	bool again; /* nothing new but room */
+	uint64_t number; /* of the look */
+	bool again;      /* nothing new but room */
 	cJSON *obj;
 	struct ku_arena *arena;
 	struct st_pod_spec pod;
 	struct ex_elastic_plan plan;
 };
-
-static void wish_free(struct ex_wish *w)
-{
-	if (w != NULL) {
-		free(w->uid);
-		free(w->text);
-	}
-	free(w);
-}
 
 static void look_free(struct look *l)
 {
@@ -63,36 +38,16 @@ void ex_api_wish_drop(struct ex_api *a, const char *uid)
 	struct ex_wish *w;
 
 	pthread_mutex_lock(&a->lock);
-	HASH_FIND_STR(a->wishes, uid, w);
-	if (w != NULL)
-		HASH_DEL(a->wishes, w);
+	w = ex_wishes_drop(&a->wishes, uid);
 	pthread_mutex_unlock(&a->lock);
-	wish_free(w);
-}
-
-/* Under the lock. NULL: no memory. */
-static struct ex_wish *wish_get(struct ex_api *a, const char *uid)
-{
-	struct ex_wish *w;
-
-	HASH_FIND_STR(a->wishes, uid, w);
-	if (w != NULL)
-		return w;
-	w = calloc(1, sizeof(*w));
-	if (w != NULL && (w->uid = strdup(uid)) != NULL) {
-		HASH_ADD_KEYPTR(hh, a->wishes, w->uid, strlen(w->uid), w);
-		if (HASH_ADDED(w, hh))
-			return w;
-	}
-	wish_free(w);
-	return NULL;
+	ex_wish_free(w);
 }
 
 int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
 		     struct err *err)
 {
-	struct ex_wish *w;
-	char *text, *old = NULL;
+	char *text;
+	int rc = ERR_NOMEM;
 
 	if (pod->deleting || !st_contract_has_wish(pod, ex_service_contract(a->cfg.service))) {
 		ex_api_wish_drop(a, pod->uid);
@@ -100,21 +55,15 @@ int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSO
 	}
 	text = cJSON_PrintUnformatted(obj);
 	pthread_mutex_lock(&a->lock);
-	w = text != NULL ? wish_get(a, pod->uid) : NULL;
-	if (w != NULL) {
-		old = w->text;
-		w->text = text;
-		w->seen = ++a->wishes_seen;
-		w->due_us = 0;
-		w->waits = false;
+	if (text != NULL)
+		rc = ex_wishes_tell(&a->wishes, pod->uid, &text);
+	if (rc == 0)
 		pthread_cond_broadcast(&a->work);
-	}
 	pthread_mutex_unlock(&a->lock);
-	free(old);
-	if (w != NULL)
-		return 0;
-	free(text);
-	return err_set(err, ERR_NOMEM, "out of memory for pod %s/%s", pod->ns, pod->name);
+	cJSON_free(text);
+	if (rc < 0)
+		err_set(err, rc, "out of memory for pod %s/%s", pod->ns, pod->name);
+	return rc;
 }
 
 /* ---- what comes of it ---- */
@@ -149,8 +98,8 @@ static bool newest(const struct look *l)
 	bool ret;
 
 	pthread_mutex_lock(&l->api->lock);
-	HASH_FIND_STR(l->api->wishes, l->pod.uid, w);
-	ret = w != NULL && w->seen == l->seen;
+	w = ex_wishes_find(&l->api->wishes, l->pod.uid, l->number);
+	ret = w != NULL && !ex_wish_told_since(w);
 	pthread_mutex_unlock(&l->api->lock);
 	return ret;
 }
@@ -169,26 +118,20 @@ static void undo(struct look *l)
 		ex_api_room_grew(l->api);
 }
 
-/* The look is over, and no more: at due_us the pod is looked at again; INT64_MAX: not before it is told
- * of anew; refused for want of room: or before there is some. That the room has changed is no news: events
- * would come with every pod that ends. */
-static void rest(struct look *l, int64_t due_us, bool refused, uint64_t room)
+/* The look is over, and no more. What is refused is told, unless it was looked at for new room alone: that
+ * room has changed is no news, events would come with every pod that ends. */
+static void rest(struct look *l, enum ex_wish_at at, bool refused, uint64_t room)
 {
 	struct ex_api *a = l->api;
 	struct ex_wish *w;
 	bool news = false;
 
 	pthread_mutex_lock(&a->lock);
-	HASH_FIND_STR(a->wishes, l->pod.uid, w);
+	w = ex_wishes_find(&a->wishes, l->pod.uid, l->number);
 	if (w != NULL) {
-		w->busy = false;
 		news = refused && !l->again && strcmp(w->said, l->plan.why.msg) != 0;
 		snprintf(w->said, sizeof(w->said), "%s", refused ? l->plan.why.msg : "");
-	}
-	if (w != NULL && w->seen == l->seen) {
-		w->due_us = due_us;
-		w->waits = refused && l->plan.no_room;
-		w->room = room;
+		ex_wishes_rest(&a->wishes, w, at, ex_api_now_us(a), room);
 	}
 	a->stats.limits_refused += news;
 	pthread_mutex_unlock(&a->lock);
@@ -223,7 +166,8 @@ static void on_written(void *ctx, const struct ku_reply *reply)
 		say(l, LOG_LEVEL_INFO, "memory-limit-written", s, l->plan.text);
 	else if (!stale && reply->kind != KU_REPLY_CANCELLED)
 		say(l, LOG_LEVEL_WARN, "memory-limit-failed", s, reply->text);
-	rest(l, ex_api_now_us(a) + (ok || stale || never ? RETRY_US : AGAIN_US), false, 0);
+	/* Where the outcome is known, the watch tells, or should. */
+	rest(l, ok || stale || never ? EX_WISH_LATER : EX_WISH_SOON, false, 0);
 }
 
 /* {"metadata":{"uid":...,"resourceVersion":...,"annotations":{...}}}; NULL: no memory. */
@@ -275,8 +219,8 @@ static struct look *look_new(struct ex_api *a, const struct ex_wish *w)
 	if (l == NULL)
 		return NULL;
 	l->api = a;
-	l->seen = w->seen;
-	l->again = w->waits;
+	l->number = w->looked;
+	l->again = w->again;
 	l->arena = ku_arena_new();
 	if (l->arena != NULL && ku_json_parse(w->text, strlen(w->text), &l->obj, &err) == 0 &&
 	    ku_pod_decode(l->obj, l->arena, &l->pod, &err) == 0)
@@ -291,7 +235,6 @@ static void look_at(struct look *l)
 	uint64_t room = ex_api_room(a);
 	enum ex_elastic what = EX_ELASTIC_NONE;
 	struct err err = ERR_INIT;
-	int64_t again = ex_api_now_us(a) + RETRY_US;
 	int rc = 0;
 
 	pthread_mutex_lock(&a->sight);
@@ -299,27 +242,14 @@ static void look_at(struct look *l)
 		rc = ex_elastic_plan(a->cfg.service, &l->pod, &l->plan, &what, &err);
 	pthread_mutex_unlock(&a->sight);
 	if (rc < 0 || what == EX_ELASTIC_LATER) {
-		rest(l, again, false, 0);
+		rest(l, EX_WISH_LATER, false, 0);
 	} else if (what != EX_ELASTIC_WRITE) {
-		rest(l, INT64_MAX, what == EX_ELASTIC_REFUSED, room);
+		rest(l, l->plan.no_room ? EX_WISH_ROOM : EX_WISH_IDLE, what == EX_ELASTIC_REFUSED,
+		     room);
 	} else if (write_plan(l, &err) < 0) {
 		undo(l);
-		rest(l, again, false, 0);
+		rest(l, EX_WISH_LATER, false, 0);
 	}
-}
-
-/* Of those that are due, the one that waits longest. Under the lock. */
-static struct ex_wish *next_wish(const struct ex_api *a)
-{
-	int64_t now = ex_api_now_us(a);
-	struct ex_wish *next = NULL;
-
-	for (struct ex_wish *w = a->wishes; w != NULL; w = w->hh.next) {
-		if (!w->busy && (w->due_us <= now || (w->waits && w->room != a->room)) &&
-		    (next == NULL || w->looked < next->looked))
-			next = w;
-	}
-	return next;
 }
 
 /* NULL and *ret_any: there was no memory for it. */
@@ -327,43 +257,35 @@ static struct look *next_look(struct ex_api *a, bool *ret_any)
 {
 	struct look *l = NULL;
 	struct ex_wish *w;
+	int64_t now;
 
 	pthread_mutex_lock(&a->lock);
-	w = next_wish(a);
+	now = ex_api_now_us(a);
+	w = ex_wishes_next(&a->wishes, now, a->room);
 	*ret_any = w != NULL;
-	if (w != NULL) {
-		l = look_new(a, w);
-		w->looked = ++a->wish_looks;
-		w->due_us = ex_api_now_us(a) + RETRY_US;
-		w->waits = false;
-		w->busy = l != NULL;
-	}
+	if (w != NULL && (l = look_new(a, w)) == NULL)
+		ex_wishes_rest(&a->wishes, w, EX_WISH_LATER, now, 0);
 	pthread_mutex_unlock(&a->lock);
 	return l;
 }
 
-void ex_api_wishes_run(struct ex_api *a)
+int64_t ex_api_wishes_run(struct ex_api *a)
 {
 	struct look *l;
 	char why[64];
 	bool any = true;
 
 	if (!ex_api_ready(a, why, sizeof(why)))
-		return;
-	for (int i = 0; any && i < LOOKS_MAX; i++) {
+		return INT64_MAX;
+	for (int i = 0; any && i < EX_API_LOOKS_MAX; i++) {
 		l = next_look(a, &any);
 		if (l != NULL)
 			look_at(l);
 	}
+	return any ? ex_api_now_us(a) : INT64_MAX;
 }
 
 void ex_api_wishes_fini(struct ex_api *a)
 {
-	struct ex_wish *w, *next;
-
-	HASH_ITER(hh, a->wishes, w, next) {
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): uthash is right */
-		HASH_DEL(a->wishes, w);
-		wish_free(w);
-	}
+	ex_wishes_fini(&a->wishes);
 }

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "extender/api.h"
 #include "extender/mirror.h"
+#include "extender/wish_queue.h"
 #include "kube/bind.h"
 #include "kube/event.h"
 #include "kube/lease.h"
@@ -40,7 +41,6 @@ struct ex_flight {
 struct ex_held;
 struct ex_watched_node;
 struct ex_total;
-struct ex_wish;
 
 struct ex_api {
 	struct ex_api_config cfg;
@@ -71,8 +71,7 @@ struct ex_api {
 	uint64_t room;
 	int64_t hold_saved_us, hold_counted_us; /* time that holds may take, and counted when */
 	struct ex_total *totals, *totals_due;
-	struct ex_wish *wishes;
-	uint64_t wishes_seen, wish_looks;
+	struct ex_wishes wishes;
 	bool nodes_synced, pods_synced, verify_due;
 	struct ex_api_stats stats;
 	/* of the worker: */
@@ -83,6 +82,8 @@ struct ex_api {
 int64_t ex_api_now_us(const struct ex_api *a);
 /* Wakes the worker. */
 void ex_api_wake(struct ex_api *a);
+/* One turn of the worker: does what is due; when the next thing is, INT64_MAX: nothing is known. */
+int64_t ex_api_turn(struct ex_api *a);
 /* Milliseconds for which a POST of that term may be under way from now on; 0: none may be sent. */
 int64_t ex_api_post_ms(struct ex_api *a, uint64_t term);
 
@@ -138,8 +139,10 @@ void ex_api_totals_fini(struct ex_api *a);
 int ex_api_wish_note(struct ex_api *a, const struct st_pod_spec *pod, const cJSON *obj,
 		     struct err *err);
 void ex_api_wish_drop(struct ex_api *a, const char *uid);
-/* By the worker. */
-void ex_api_wishes_run(struct ex_api *a);
+/* In one turn of the worker, which has others to serve. */
+#define EX_API_LOOKS_MAX 256
+/* By the worker: looks at those that are due; when to go on, INT64_MAX: not before something happens. */
+int64_t ex_api_wishes_run(struct ex_api *a);
 void ex_api_wishes_fini(struct ex_api *a);
 
 #endif

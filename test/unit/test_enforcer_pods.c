@@ -50,6 +50,16 @@ static bool synced(const char *arg)
 	return en_pods_synced(x.pods);
 }
 
+/* A list is counted behind what it tells. */
+static bool listed_twice(const char *arg)
+{
+	struct en_pods_stats stats;
+
+	(void)arg;
+	en_pods_get_stats(x.pods, &stats);
+	return stats.lists >= 2;
+}
+
 static struct en_pod *get(const char *uid)
 {
 	struct en_pod *pod = NULL;
@@ -69,15 +79,6 @@ static bool known(const char *uid)
 static bool unknown(const char *uid)
 {
 	return !known(uid);
-}
-
-static bool listed_twice(const char *arg)
-{
-	struct en_pods_stats stats;
-
-	(void)arg;
-	en_pods_get_stats(x.pods, &stats);
-	return stats.lists >= 2;
 }
 
 static void init(void)
@@ -246,7 +247,7 @@ Test(enforcer_pods, what_changes_is_followed)
 	fake_cluster_hold(x.c, false);
 	cr_expect(wait_for(unknown, "u-b"));
 	cr_expect(wait_for(known, "u-c"));
-	cr_expect(wait_for(listed_twice, NULL)); /* it counts when all of it was told */
+	cr_expect(wait_for(listed_twice, NULL));
 	en_pods_get_stats(x.pods, &stats);
 	cr_expect_eq(stats.pods, 1);
 }

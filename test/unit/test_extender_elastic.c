@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "extender/api_internal.h"
 #include "extender/elastic.h"
 #include "kube/load.h"
 #include "kube/object.h"
 #include "test/lib/api_fixture.h"
+#include "test/lib/fake_clock.h"
 
 #define WISH "tessera.dev/container.main.memory-limit"
 #define LIMIT "nvidia.com/container.main.gpu-memory.limit"
@@ -382,4 +384,87 @@ Test(extender_elastic, without_its_node_a_wish_is_looked_at_later)
 	cr_assert(xa_wait_observed(&x, "u-a")); /* until then, every look is too early */
 	cr_expect_eq(planned_on("n1"), EX_ELASTIC_NONE);
 	cr_expect_eq(planned_on("n9"), EX_ELASTIC_LATER);
+}
+
+/* ---- turns of the worker ---- */
+
+/* From here on the test is the worker. */
+static void take_worker(void)
+{
+	atomic_store(&x.api->stopping, true);
+	ex_api_wake(x.api);
+	pthread_join(x.api->worker, NULL);
+	x.api->worker_runs = false;
+	atomic_store(&x.api->stopping, false);
+}
+
+static bool wait_wishes(unsigned count)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < 30000 && n < count; i++) {
+		pthread_mutex_lock(&x.api->lock);
+		n = HASH_COUNT(x.api->wishes.all);
+		pthread_mutex_unlock(&x.api->lock);
+		xa_breathe();
+	}
+	return n == count;
+}
+
+/* The bind under way waits for its time, to be sent again. */
+static bool wait_bind_rests(void)
+{
+	bool rests = false;
+
+	for (int i = 0; i < 30000 && !rests; i++) {
+		const struct ex_flight *f;
+
+		pthread_mutex_lock(&x.api->lock);
+		f = x.api->flights;
+		rests = f != NULL && f->posts == 1 && !f->calling;
+		pthread_mutex_unlock(&x.api->lock);
+		xa_breathe();
+	}
+	return rests;
+}
+
+/* More of them are due than a turn takes: a bind that is due is sent in the same turn, before the rest of
+ * them; and the next turn comes at once. */
+Test(extender_elastic, many_wishes_keep_no_bind_waiting)
+{
+	enum { MANY = EX_API_LOOKS_MAX + 44 };
+	struct fake_clock clock;
+	struct ku_clock fake = fake_clock_init(&clock);
+	struct xa_bind b;
+	char name[16];
+
+	fake_cluster_node(x.c, "n2", 8, 40960);
+	x.cfg.clock = &fake;
+	xa_open(&x, true);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "p%d", i);
+		fake_cluster_pod(x.c, name, name, "\"gpu-memory\":\"512\"");
+		cr_assert_str_eq(xa_bind(&x, name, name, "n2"), "");
+	}
+	take_worker();
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "p%d", i);
+		fake_cluster_annotate(x.c, name, WISH, "much");
+	}
+	cr_assert(wait_wishes(MANY));
+	fake_cluster_pod(x.c, "b", "u-b", G8);
+	fake_cluster_fault(x.c, (struct fake_fault){.method = "POST",
+						    .part = "/pods/b/binding",
+						    .times = 1,
+						    .status = 503});
+	xa_bind_begin(&x, &b, "b", "u-b", "n1");
+	cr_assert(wait_bind_rests());
+	fake_clock_add(&clock, 1000, NULL);
+	cr_expect_leq(ex_api_turn(x.api), ex_api_now_us(x.api), "more are due");
+	cr_expect_eq(stats().limits_refused, EX_API_LOOKS_MAX);
+	cr_expect_str_eq(xa_bind_end(&b), "");
+	cr_expect_gt(ex_api_turn(x.api), ex_api_now_us(x.api));
+	cr_expect_eq(stats().limits_refused, MANY);
+	ex_api_turn(x.api);
+	cr_expect_eq(stats().limits_refused, MANY);
 }

@@ -120,9 +120,7 @@ static int start_unknown(struct en_plugin *p, const struct en_nri_request *r, st
 	}
 	if (rc == 0 && plan.verdict == EN_GIVE) {
 		plugin_holding(n, &plan, pod, c, &h);
-		pthread_mutex_lock(&p->lock);
-		rc = en_ledger_put(p->ledger, &h, err);
-		pthread_mutex_unlock(&p->lock);
+		rc = plugin_row_put(p, &h, err);
 	}
 	plugin_node_put(p, n);
 	return rc;

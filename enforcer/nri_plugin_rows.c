@@ -82,7 +82,8 @@ void plugin_rows_replace(struct en_plugin *p, struct en_ledger *take_l)
 	p->ledger = take_l;
 	list = calloc(en_ledger_count(old) + 1, sizeof(struct en_holding *));
 	while (list != NULL && (h = en_ledger_next(old, h)) != NULL) {
-		if (en_ledger_find(take_l, h->id) == NULL &&
+		/* One that has not begun may be in the making: some runtimes do not list it then. */
+		if ((h->pid != 0 || h->stopped) && en_ledger_find(take_l, h->id) == NULL &&
 		    (list[count] = en_holding_dup(h)) != NULL)
 			count++;
 	}

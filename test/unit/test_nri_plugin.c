@@ -188,7 +188,7 @@ Test(nri_plugin, namespaces_of_containers_that_are_made_again)
 {
 	struct nt_container c = {.id = "c1", .pod_id = "u", .name = "main"};
 	struct st_decision d = {.grant_count = 0};
-	const struct nt_container c2 = {.id = "c2", .pod_id = "u", .name = "main"};
+	struct nt_container c2 = {.id = "c2", .pod_id = "u", .name = "main"};
 	struct en_nri_reply r;
 	struct buf b = BUF_INIT;
 	struct ef_pod p;
@@ -210,11 +210,20 @@ Test(nri_plugin, namespaces_of_containers_that_are_made_again)
 	expect_ok(&w, "RemoveContainer", &p, &c);
 	expect_log(&w, "make c2 25% of 1 from GPU-0;");
 	cr_expect_eq(holdings(&w), 1);
+	c2.pid = process_put(&w, "/k/c2");
+	expect_ok(&w, "StartContainer", &p, &c2);
+	buf_reset(&w.log);
 	/* Gone while the runtime was not connected. */
 	nt_synchronize(&b, 0, NULL, 0, NULL, false);
 	en_plugin_handle(w.plugin, request_of("Synchronize", &b), &r);
 	cr_expect_eq(holdings(&w), 0);
 	expect_log(&w, "drop c2;");
+	/* In the making at that moment, it may not be listed, and come to be all the same. */
+	r = call(&w, "CreateContainer", &p, &c);
+	en_adjust_fini(&r.adjust);
+	nt_synchronize(&b, 0, NULL, 0, NULL, false);
+	en_plugin_handle(w.plugin, request_of("Synchronize", &b), &r);
+	expect_log(&w, "make c1 25% of 1 from GPU-0;");
 	ef_pod_fini(&p);
 	world_fini(&w);
 }

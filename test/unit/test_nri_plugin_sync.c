@@ -119,6 +119,29 @@ Test(nri_plugin, synchronize_claims_namespaces)
 	world_fini(&w);
 }
 
+/* It ends while it is looked after: its guarantee was taken back already, or will be by nobody. */
+Test(nri_plugin, no_guarantee_is_left_on_what_has_ended)
+{
+	struct nt_container c;
+	struct nt_pod pod;
+	struct ef_pod p;
+	struct world w;
+
+	world_init(&w, 1, 10000);
+	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	pod = pod_of(&p);
+	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), process_put(&w, "/k/u1"));
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	w.ends_at_set = true;
+	en_plugin_reconcile(w.plugin);
+	cr_assert_eq(w.set_count, 1);
+	cr_expect_eq(w.set[0].soft, 0);
+	cr_expect_eq(w.set[0].hard, 1000);
+	expect_log(&w, "");
+	ef_pod_fini(&p);
+	world_fini(&w);
+}
+
 /* The agent starts before MPS answers: containers that run are as they should be, and looked after. */
 Test(nri_plugin, synchronize_before_mps_is_ready)
 {

@@ -370,12 +370,18 @@ static void plugin_undo(void *ctx, const char *container_id)
 	en_plugin_undo(ctx, container_id);
 }
 
+static bool plugin_leaves(void *ctx, const struct en_nri_request *r)
+{
+	return en_plugin_leaves(ctx, r);
+}
+
 struct en_nri_handler en_nri_plugin_handler(struct en_plugin *p)
 {
 	return (struct en_nri_handler){
 		.connected = plugin_connected,
 		.handle = plugin_handle,
 		.undo = plugin_undo,
+		.leaves = plugin_leaves,
 		.ctx = p,
 	};
 }

@@ -101,6 +101,9 @@ struct en_nri_reply {
 void en_plugin_connected(struct en_plugin *p);
 /* SYNCHRONIZE (every part), CREATE, START, STOP, REMOVE, VALIDATE. *ret is always set. */
 void en_plugin_handle(struct en_plugin *p, struct en_nri_request *take_r, struct en_nri_reply *ret);
+/* Is the pod of a CREATE, START or VALIDATE none of ours, whatever the node is and who holds what? Says no where it
+ * cannot tell. Takes no lock. */
+bool en_plugin_leaves(const struct en_plugin *p, const struct en_nri_request *r);
 /* The answer to CREATE came too late: the container is not made. */
 void en_plugin_undo(struct en_plugin *p, const char *container_id);
 

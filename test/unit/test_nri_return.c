@@ -81,6 +81,43 @@ Test(nri_runtime, a_late_create_is_undone_by_its_own_name)
 	ef_pod_fini(&p);
 }
 
+/* A driver that hangs in one call must not keep the pods of the node from starting that want no GPU. */
+Test(nri_runtime, late_calls_for_others_pass)
+{
+	static const char *const methods[] = {"CreateContainer", "StartContainer",
+					      "ValidateContainerAdjustment"};
+	struct buf b = BUF_INIT;
+	struct ef_pod p, other, unplaced;
+	struct scene s;
+
+	scene_init(&s);
+	s.options.budget_ms = 30;
+	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
+	ef_pod_init(&other, "o");
+	ef_pod_annotate(&other, "tessera.dev/whatever", "x");
+	ef_pod_init(&unplaced, "v");
+	ef_pod_annotate(&unplaced, "gpu-memory", "1000");
+	scene_start(&s);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	put_container(&b, &p, "c1", "main");
+	(void)fake_runtime_send(&s.runtime, "CreateContainer", &b);
+	sem_wait(&s.held);
+	for (size_t i = 0; i < 3; i++) {
+		cr_expect_eq(call(&s, methods[i], &other, "o1", "main", NULL), 0, "%s", methods[i]);
+		cr_expect_eq(call(&s, methods[i], &p, "c2", "main", NULL), 4, "%s", methods[i]);
+		cr_expect_eq(call(&s, methods[i], &unplaced, "v1", "main", NULL), 4, "%s",
+			     methods[i]);
+	}
+	atomic_store(&s.hold, 0);
+	sem_post(&s.go_on);
+	buf_fini(&b);
+	scene_fini(&s);
+	ef_pod_fini(&p);
+	ef_pod_fini(&other);
+	ef_pod_fini(&unplaced);
+}
+
 Test(nri_runtime, fail_open_lets_late_calls_pass)
 {
 	struct buf answer = BUF_INIT;

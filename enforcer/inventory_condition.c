@@ -113,6 +113,9 @@ void en_condition_make(const struct en_probe *p, const struct en_readiness *r,
 	} else if (!hardware(p, ret) && !parts(r, p, ret)) {
 		ready(p, r, ret);
 	}
+	/* Words of a tool may be in it, and not be UTF-8. */
+	for (char *c = ret->message; *c != '\0'; c++)
+		*c = *c >= ' ' && *c <= '~' ? *c : '?';
 }
 
 bool en_condition_equal(const struct en_condition *a, const struct en_condition *b)

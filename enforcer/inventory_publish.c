@@ -44,8 +44,10 @@ struct en_publisher {
 	struct seen_condition seen;
 	int64_t read_us;
 
-	bool busy;                  /* a request is in flight */
-	int64_t retry_us, delay_us; /* after a failure; 0: none */
+	bool busy;                                                   /* a request is in flight */
+	enum sent { SENT_GET, SENT_INVENTORY, SENT_CONDITION } sent; /* that one */
+	uint64_t version, sent_version; /* of what is wanted: grows; and as it was sent */
+	int64_t retry_us, delay_us;     /* after a failure; 0: none */
 	struct en_publisher_stats stats;
 };
 
@@ -134,6 +136,14 @@ static void fail(struct en_publisher *p, const char *why)
 		  (long long)(p->delay_us / 1000), log_quote(why, quoted, sizeof(quoted)));
 }
 
+/* Does the answer to a patch show what was in it? */
+static bool is_kept(const struct en_publisher *p)
+{
+	return p->version != p->sent_version ||
+	       !(p->sent == SENT_INVENTORY ? inventory_differs(p)
+					   : p->sent == SENT_CONDITION && condition_differs(p));
+}
+
 static void on_done(void *ctx, const struct ku_reply *reply)
 {
 	struct en_publisher *p = ctx;
@@ -148,10 +158,15 @@ static void on_done(void *ctx, const struct ku_reply *reply)
 		fail(p, err.msg);
 	} else if (!learn(p, node)) {
 		fail(p, "out of memory");
+	} else if (!is_kept(p)) {
+		fail(p, p->sent == SENT_INVENTORY
+				? "the API server took the inventory and shows another one"
+				: "the API server took the condition and shows another one");
 	} else {
 		p->read_us = p->clock->mono_us(p->clock->ctx);
-		p->delay_us = 0;
 		p->retry_us = 0;
+		if (p->sent != SENT_GET || in_sync(p))
+			p->delay_us = 0;
 	}
 	cJSON_Delete(node);
 	if (reply->kind != KU_REPLY_CANCELLED)
@@ -221,7 +236,7 @@ static char *condition_patch(const struct en_publisher *p)
 }
 
 /* body NULL: reads the node. */
-static void send_request(struct en_publisher *p, const char *sub, const char *type,
+static void send_request(struct en_publisher *p, enum sent what, const char *sub, const char *type,
 			 const char *body)
 {
 	struct buf path = BUF_INIT;
@@ -247,6 +262,8 @@ static void send_request(struct en_publisher *p, const char *sub, const char *ty
 		return;
 	}
 	p->busy = true;
+	p->sent = what;
+	p->sent_version = p->version;
 	if (body != NULL)
 		p->stats.writes++;
 	else
@@ -265,7 +282,7 @@ static void pump(struct en_publisher *p)
 	    (p->retry_us != 0 && now < p->retry_us))
 		return;
 	if (!p->known || now - p->read_us >= RESYNC_US) {
-		send_request(p, NULL, NULL, NULL);
+		send_request(p, SENT_GET, NULL, NULL, NULL);
 		return;
 	}
 	inventory = inventory_differs(p);
@@ -275,11 +292,12 @@ static void pump(struct en_publisher *p)
 	if (inventory && (!condition || p->wanted.status == EN_STATUS_TRUE)) {
 		body = inventory_patch(p);
 		if (body != NULL)
-			send_request(p, NULL, "application/merge-patch+json", body);
+			send_request(p, SENT_INVENTORY, NULL, "application/merge-patch+json", body);
 	} else {
 		body = condition_patch(p);
 		if (body != NULL)
-			send_request(p, "status", "application/strategic-merge-patch+json", body);
+			send_request(p, SENT_CONDITION, "status",
+				     "application/strategic-merge-patch+json", body);
 	}
 	if (body == NULL)
 		fail(p, "out of memory");
@@ -335,6 +353,10 @@ int en_publisher_put(struct en_publisher *p, const char *inventory,
 	if (inventory != NULL && copy == NULL)
 		return err_set(err, ERR_NOMEM, "out of memory");
 	pthread_mutex_lock(&p->lock);
+	if ((copy != NULL &&
+	     (p->wanted_inventory == NULL || strcmp(p->wanted_inventory, copy) != 0)) ||
+	    !p->has_condition || !en_condition_equal(&p->wanted, condition))
+		p->version++;
 	if (copy != NULL) {
 		free(p->wanted_inventory);
 		p->wanted_inventory = copy;
@@ -359,6 +381,7 @@ void en_publisher_withdraw(struct en_publisher *p)
 	free(p->wanted_inventory);
 	p->wanted_inventory = NULL;
 	p->touch_inventory = true;
+	p->version++;
 	p->wanted = gone;
 	p->has_condition = true;
 	pump(p);

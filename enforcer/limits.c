@@ -114,13 +114,30 @@ static int enter(struct en_limits *l, struct en_nvml **ret, struct err *err)
 	return 0;
 }
 
-static void distrust_nvml(struct en_limits *l)
+/* What was read back is not what was set. Another thread may have set the same in between, so it is done once
+ * more with nobody else in the library: *ret_right. Where it is not right then, NVML is used no more. */
+static int nvml_alone(struct en_limits *l, const char *cgroup, const char *gpu_uuid,
+		      int64_t soft_mib, int64_t hard_mib, bool *ret_right, struct err *err)
 {
+	struct limits_seen seen = {.hard_mib = EN_LIMIT_NONE};
+	int r = 0;
+
+	*ret_right = false;
 	pthread_rwlock_wrlock(&l->lock);
-	l->use_smi = true;
-	en_nvml_close(l->nvml);
-	l->nvml = NULL;
+	if (l->nvml != NULL)
+		r = nvml_set(l->nvml, cgroup, gpu_uuid, soft_mib, hard_mib, err);
+	if (r == 0 && l->nvml != NULL)
+		r = nvml_get(l->nvml, cgroup, gpu_uuid, &seen, err);
+	if (r == 0 && l->nvml != NULL) {
+		*ret_right = seen.soft_mib == soft_mib && seen.hard_mib == hard_mib;
+		l->use_smi |= !*ret_right && l->options.way != EN_LIMITS_NVML;
+	}
+	if (l->use_smi) {
+		en_nvml_close(l->nvml);
+		l->nvml = NULL;
+	}
 	pthread_rwlock_unlock(&l->lock);
+	return r;
 }
 
 /* ---- nvidia-smi ---- */
@@ -246,14 +263,19 @@ static int op_set(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t s
 	int r = check_arguments(cgroup, soft_mib, hard_mib, err);
 
 	for (int tries = 0; tries < 2 && r == 0; tries++) {
+		bool right = false;
+
 		r = set_once(l, cgroup, gpu_uuid, soft_mib, hard_mib, err);
 		if (r == 0)
 			r = read_once(l, cgroup, gpu_uuid, &seen, &by_nvml, err);
 		if (r != 0 || (seen.soft_mib == soft_mib && seen.hard_mib == hard_mib))
 			return r;
+		if (by_nvml)
+			r = nvml_alone(l, cgroup, gpu_uuid, soft_mib, hard_mib, &right, err);
+		if (right)
+			return 0;
 		if (!by_nvml || l->options.way == EN_LIMITS_NVML)
 			break;
-		distrust_nvml(l);
 	}
 	if (r != 0)
 		return r;

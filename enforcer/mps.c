@@ -264,8 +264,10 @@ static bool perform(struct en_mps *m, enum en_mps_action action, enum en_mps_eve
 		return false;
 	case EN_MPS_DO_READY:
 		m->next_sweep_ms = mps_now(m) + SWEEP_MS;
-		m->orphans_from_ms = mps_now(m) + (m->claimed ? 0 : m->o.orphan_ms);
 		m->ghost_looks = 0;
+		pthread_mutex_lock(&m->lock);
+		m->orphans_from_ms = mps_now(m) + (m->claimed ? 0 : m->o.orphan_ms);
+		pthread_mutex_unlock(&m->lock);
 		if (!m->running_legacy)
 			mps_ns_reconcile(m);
 		return false;

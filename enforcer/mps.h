@@ -41,7 +41,8 @@ struct en_mps_options {       /* strings are copied; NULL: the value in brackets
 	int64_t ask_limit_ms;     /* for one question; 0: 3,000 */
 	int64_t command_limit_ms; /* for other commands; 0: 10,000 */
 	int64_t orphan_ms;        /* namespaces of ours that nobody claims are removed so long after
-				  * the daemon became ready; 0: 300,000 */
+				  * the first container was named, or the daemon became ready again;
+				  * 0: 300,000 */
 	clock_ms_fn now;          /* monotonic milliseconds; NULL: the real clock */
 	void *now_ctx;
 	/* The state changed: en_mps_get_status() says otherwise now. On the thread that steps, without a
@@ -112,6 +113,9 @@ bool en_mps_owns(struct en_mps *m, uint32_t pid);
  * again at the same place. ERR_CONFLICT: MPS is not usable, is legacy, or the container has another
  * ceiling (that takes a restart of the container); ERR_IO: the daemon refused; ERR_NOMEM. */
 int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percent,
+			  char ret_dir[EN_PATH_CAP], struct err *err);
+/* The same for a container that runs: where it fails, what is there is left, and looked after until it is right. */
+int en_mps_namespace_keep(struct en_mps *m, const char *container_id, int percent,
 			  char ret_dir[EN_PATH_CAP], struct err *err);
 /* It is removed when it has no clients any more. Unknown ids are fine. Waits for nothing. */
 void en_mps_namespace_drop(struct en_mps *m, const char *container_id);

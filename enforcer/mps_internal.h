@@ -38,7 +38,7 @@ struct en_mps {
 	int pidfd;     /* -1 = none */
 	bool is_child; /* else found, not started, by us */
 	int64_t next_sweep_ms;
-	int64_t orphans_from_ms; /* from then on namespaces without an owner are removed */
+	int64_t orphans_from_ms; /* from then on namespaces without an owner are removed; under the lock */
 	bool claimed; /* whoever has one was named since we live: none is an orphan by mistake */
 	uint64_t running_digest; /* of the configuration it was started with */
 	int ghost_looks;         /* looks in a row that found ghosts */
@@ -65,6 +65,7 @@ struct en_mps {
 	size_t clients, ghosts, ns_bad;
 	uint64_t drains, drain_failures;
 	struct mps_ns *ns;
+	bool named; /* somebody spoke for a container, in this life of ours: the runtime tells */
 	char removing[EN_MPS_NAME_CAP]; /* a namespace that is being removed right now; "" = none */
 
 	pthread_t thread;

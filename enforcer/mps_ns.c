@@ -222,8 +222,23 @@ static int claim(struct en_mps *m, const char *id, int percent, struct mps_ns **
 	return 0;
 }
 
-int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percent,
-			  char ret_dir[EN_PATH_CAP], struct err *err)
+/* Under the lock, when the daemon was asked. What was to be for a new container goes; what a container has that runs
+ * stays wanted, and the sweep looks whether it is right. */
+static void asked(struct en_mps *m, struct mps_ns *e, uint64_t generation, bool ok, bool keep,
+		  const char dir[EN_MPS_DIR_CAP])
+{
+	e->making = false;
+	e->generation = ok || keep ? generation : 0;
+	e->bad = !ok && keep;
+	memcpy(e->dir, dir, EN_MPS_DIR_CAP);
+	if (ok)
+		return;
+	e->dropping = !keep;
+	m->sweep_now = true;
+}
+
+static int make_or_keep(struct en_mps *m, const char *container_id, int percent, bool keep,
+			char ret_dir[EN_PATH_CAP], struct err *err)
 {
 	char name[EN_MPS_NAME_CAP], dir[EN_MPS_DIR_CAP] = "";
 	uint64_t generation;
@@ -244,16 +259,8 @@ int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percen
 		r = make(m, name, percent, dir, err);
 		pthread_mutex_lock(&m->lock);
 		e = find_entry(m, container_id); /* an entry being made is not removed */
-		if (e != NULL) {
-			e->making = false;
-			e->generation = r == 0 ? generation : 0;
-			e->bad = false;
-			memcpy(e->dir, dir, sizeof(dir));
-			if (r != 0) {
-				e->dropping = true;
-				m->sweep_now = true;
-			}
-		}
+		if (e != NULL)
+			asked(m, e, generation, r == 0, keep, dir);
 		pthread_cond_broadcast(&m->changed);
 		pthread_mutex_unlock(&m->lock);
 		if (r != 0)
@@ -262,6 +269,31 @@ int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percen
 	if (r == 0)
 		snprintf(ret_dir, EN_PATH_CAP, "%s", dir);
 	return r;
+}
+
+/* Somebody speaks for containers now: the others have so long to be named. */
+static void named(struct en_mps *m)
+{
+	pthread_mutex_lock(&m->lock);
+	if (!m->named) {
+		m->named = true;
+		m->orphans_from_ms = mps_now(m) + m->o.orphan_ms;
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+int en_mps_namespace_make(struct en_mps *m, const char *container_id, int percent,
+			  char ret_dir[EN_PATH_CAP], struct err *err)
+{
+	named(m);
+	return make_or_keep(m, container_id, percent, false, ret_dir, err);
+}
+
+int en_mps_namespace_keep(struct en_mps *m, const char *container_id, int percent,
+			  char ret_dir[EN_PATH_CAP], struct err *err)
+{
+	named(m);
+	return make_or_keep(m, container_id, percent, true, ret_dir, err);
 }
 
 void en_mps_namespace_drop(struct en_mps *m, const char *container_id)
@@ -282,7 +314,7 @@ void en_mps_namespace_drop(struct en_mps *m, const char *container_id)
 void en_mps_namespaces_claimed(struct en_mps *m)
 {
 	pthread_mutex_lock(&m->lock);
-	m->claimed = true;
+	m->claimed = m->named = true;
 	m->orphans_from_ms = mps_now(m);
 	m->sweep_now = true;
 	pthread_mutex_unlock(&m->lock);
@@ -316,18 +348,15 @@ void mps_ns_reconcile(struct en_mps *m)
 	int percent;
 
 	while (next_lost(m, id, &percent)) {
-		if (en_mps_namespace_make(m, id, percent, dir, &err) == 0)
+		/* Its container runs: where that fails it is tried again. */
+		if (make_or_keep(m, id, percent, true, dir, &err) == 0)
 			continue;
-		/* Its container runs: it stays wanted, and is tried again. */
 		mps_say(m, "mps_namespace", "%s", err.msg);
 		pthread_mutex_lock(&m->lock);
 		struct mps_ns *e = find_entry(m, id);
 
-		if (e != NULL) {
-			e->dropping = false;
-			e->bad = true;
-			e->generation = m->core.readies; /* for the sweep */
-		}
+		if (e != NULL)
+			e->generation = m->core.readies; /* not again in this round */
 		pthread_mutex_unlock(&m->lock);
 	}
 	mps_ns_sweep(m);
@@ -356,7 +385,7 @@ static bool remove_unclaimed(struct en_mps *m, const char *name)
 		known = true;
 		claimed = e->making || !e->dropping;
 	}
-	claimed = claimed || (!known && mps_now(m) < m->orphans_from_ms);
+	claimed = claimed || (!known && (!m->named || mps_now(m) < m->orphans_from_ms));
 	if (!claimed)
 		memcpy(m->removing, name, EN_MPS_NAME_CAP);
 	pthread_mutex_unlock(&m->lock);

@@ -186,8 +186,10 @@ static int serve(struct en_nri *n, int fd, struct err *err)
 	while (rc == 0 && !stopping(n))
 		rc = serve_step(n, fd, begin, data, err);
 	s = en_nri_session_status(n->session);
-	/* A runtime that does not know an event hangs up without a word. */
-	n->no_validate = rc != 0 && s->configured && !s->synchronized && s->validates;
+	/* A runtime that does not know an event hangs up without a word. One that tells its NRI version, or has
+	 * gone on, knows it. */
+	n->no_validate = rc != 0 && s->configured && !s->begun && s->validates &&
+			 !en_nri_knows_validate("", "", s->nri_version);
 	pthread_mutex_lock(&n->lock);
 	n->connection = 0;
 	n->figures.connected = n->figures.synchronized = false;
@@ -368,12 +370,18 @@ static void plugin_undo(void *ctx, const char *container_id)
 	en_plugin_undo(ctx, container_id);
 }
 
+static bool plugin_leaves(void *ctx, const struct en_nri_request *r)
+{
+	return en_plugin_leaves(ctx, r);
+}
+
 struct en_nri_handler en_nri_plugin_handler(struct en_plugin *p)
 {
 	return (struct en_nri_handler){
 		.connected = plugin_connected,
 		.handle = plugin_handle,
 		.undo = plugin_undo,
+		.leaves = plugin_leaves,
 		.ctx = p,
 	};
 }

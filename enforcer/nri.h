@@ -22,6 +22,9 @@ struct en_nri_handler {
 	void (*handle)(void *ctx, struct en_nri_request *take_r, struct en_nri_reply *ret);
 	/* A CREATE was answered too late, or not at all. */
 	void (*undo)(void *ctx, const char *container_id);
+	/* Would nothing be done for the container of a CREATE, START or VALIDATE, however things are? Then it
+	 * is let go where the answer is late. On the first thread; may be NULL: no. */
+	bool (*leaves)(void *ctx, const struct en_nri_request *r);
 	/* What exists was taken in: events follow. On the first thread; may be NULL. */
 	void (*synchronized)(void *synchronized_ctx);
 	void *ctx, *synchronized_ctx;

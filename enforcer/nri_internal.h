@@ -15,6 +15,7 @@ struct job {
 	uint32_t stream;
 	uint64_t connection; /* of which it came */
 	bool more;           /* of a Synchronize */
+	bool leaves;         /* nothing is done for its container anyway */
 	int64_t start_us, deadline_us;
 	bool answered; /* late, by the first thread; under the lock */
 	bool done;     /* by the second thread; under the lock */

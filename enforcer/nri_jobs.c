@@ -90,6 +90,12 @@ static int64_t budget_us(const struct en_nri *n, const struct en_nri_request *r)
 	return ms * 1000;
 }
 
+/* Could it keep a container from starting? */
+static bool blocks(enum en_nri_method m)
+{
+	return m == EN_NRI_CREATE || m == EN_NRI_START || m == EN_NRI_VALIDATE;
+}
+
 int nri_on_request(void *ctx, struct en_nri_request *take_r, struct err *err)
 {
 	struct en_nri *n = ctx;
@@ -106,6 +112,7 @@ int nri_on_request(void *ctx, struct en_nri_request *take_r, struct err *err)
 	j->more = take_r->more;
 	j->start_us = nri_now_us();
 	j->deadline_us = j->start_us + budget_us(n, take_r);
+	j->leaves = blocks(j->method) && n->h.leaves != NULL && n->h.leaves(n->h.ctx, take_r);
 	if (take_r->method == EN_NRI_CREATE)
 		snprintf(j->id, sizeof(j->id), "%s", take_r->containers[0].id);
 	pthread_mutex_lock(&n->lock);
@@ -157,17 +164,16 @@ static int answer(struct en_nri *n, const struct job *j, struct err *err)
 	return rc;
 }
 
-/* Stopping and removing are never held up; the rest is refused, unless fail_open. */
+/* Stopping and removing are never held up, and neither are containers of others; the rest is refused, unless
+ * fail_open. */
 static int answer_late(struct en_nri *n, const struct job *j, struct err *err)
 {
 	struct job late = {.method = j->method, .stream = j->stream, .more = j->more};
-	bool blocks = j->method == EN_NRI_CREATE || j->method == EN_NRI_START ||
-		      j->method == EN_NRI_VALIDATE;
 
 	log_event(n->o.log, LOG_LEVEL_WARN, "nri-late", "method=%s budget_ms=%lld container=%s",
 		  en_nri_method_name(j->method), (long long)(j->deadline_us - j->start_us) / 1000,
 		  j->id[0] != '\0' ? j->id : "-");
-	if (blocks && !n->o.fail_open) {
+	if (blocks(j->method) && !j->leaves && !n->o.fail_open) {
 		late.reply.code = EN_TTRPC_DEADLINE_EXCEEDED;
 		snprintf(late.reply.text, sizeof(late.reply.text),
 			 "tessera: %s took longer than %lld ms", en_nri_method_name(j->method),

@@ -262,15 +262,6 @@ static int make_instances(struct en_plugin *p, struct plugin_node **n, const str
 	return rc;
 }
 
-/* What was made for a container that there will not be, or is no more. */
-static void unmake(struct en_plugin *p, const struct en_holding *h)
-{
-	if (h->own_namespace && p->agent.namespace_drop != NULL)
-		p->agent.namespace_drop(p->agent.ctx, h->id);
-	if (h->grant.kind == ST_KIND_MIG && p->agent.instances_drop != NULL)
-		p->agent.instances_drop(p->agent.ctx, h);
-}
-
 /* Carries out a plan: namespace or instances, row, adjustment. 0, or the reason why not. */
 static int carry_out(struct en_plugin *p, struct plugin_node **n, struct en_plan *plan,
 		     const struct en_nri_request *r, struct en_adjust *ret, struct err *err)
@@ -289,18 +280,15 @@ static int carry_out(struct en_plugin *p, struct plugin_node **n, struct en_plan
 	if (rc == 0)
 		rc = en_adjust_make(&(*n)->node, plan, &r->containers[0].seen, &p->o.apply, &a,
 				    err);
-	if (rc == 0 && plan->verdict == EN_GIVE) {
-		pthread_mutex_lock(&p->lock);
-		rc = en_ledger_put(p->ledger, &h, err);
-		pthread_mutex_unlock(&p->lock);
-	}
+	if (rc == 0 && plan->verdict == EN_GIVE)
+		rc = plugin_row_put(p, &h, err);
 	if (rc == 0) {
 		*ret = a;
 		return 0;
 	}
 	en_adjust_fini(&a);
 	if (plan->verdict == EN_GIVE)
-		unmake(p, &h);
+		plugin_unmake(p, &h);
 	return rc;
 }
 
@@ -350,7 +338,7 @@ void en_plugin_undo(struct en_plugin *p, const char *container_id)
 	pthread_mutex_unlock(&p->lock);
 	if (h != NULL) {
 		plugin_limits_clear(p, h);
-		unmake(p, h);
+		plugin_unmake(p, h);
 	}
 	en_holding_free(h);
 }
@@ -463,33 +451,4 @@ void en_plugin_get_stats(struct en_plugin *p, struct en_plugin_stats *ret)
 	*ret = p->stats;
 	ret->holdings = en_ledger_count(p->ledger);
 	pthread_mutex_unlock(&p->lock);
-}
-
-struct en_holding **plugin_rows(struct en_plugin *p, size_t *ret_count)
-{
-	struct en_holding **rows, *h = NULL;
-	size_t n = 0;
-
-	pthread_mutex_lock(&p->lock);
-	rows = calloc(en_ledger_count(p->ledger) + 1, sizeof(struct en_holding *));
-	while (rows != NULL && (h = en_ledger_next(p->ledger, h)) != NULL) {
-		rows[n] = en_holding_dup(h);
-		n += rows[n] != NULL;
-	}
-	pthread_mutex_unlock(&p->lock);
-	*ret_count = n;
-	return rows;
-}
-
-void en_plugin_each(struct en_plugin *p, void (*fn)(void *ctx, const struct en_holding *h),
-		    void *ctx)
-{
-	size_t count_of_rows;
-	struct en_holding **rows = plugin_rows(p, &count_of_rows);
-
-	for (size_t i = 0; i < count_of_rows; i++) {
-		fn(ctx, rows[i]);
-		en_holding_free(rows[i]);
-	}
-	free(rows);
 }

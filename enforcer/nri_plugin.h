@@ -42,6 +42,9 @@ struct en_agent_ops {
 	 * the host goes to ret_dir. A share that differs from an existing one is an error. */
 	int (*namespace_make)(void *ctx, const char *container_id, int percent, size_t gpu_count,
 			      const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err);
+	/* The same for a container that runs: what is there of it is left where that fails. NULL: not done. */
+	int (*namespace_keep)(void *ctx, const char *container_id, int percent, size_t gpu_count,
+			      const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err);
 	void (*namespace_drop)(void *ctx, const char *container_id);
 	/* The container is being stopped, or has ended: MPS clients may be drained. */
 	void (*stopping)(void *ctx, const struct en_holding *h);
@@ -98,6 +101,9 @@ struct en_nri_reply {
 void en_plugin_connected(struct en_plugin *p);
 /* SYNCHRONIZE (every part), CREATE, START, STOP, REMOVE, VALIDATE. *ret is always set. */
 void en_plugin_handle(struct en_plugin *p, struct en_nri_request *take_r, struct en_nri_reply *ret);
+/* Is the pod of a CREATE, START or VALIDATE none of ours, whatever the node is and who holds what? Says no where it
+ * cannot tell. Takes no lock. */
+bool en_plugin_leaves(const struct en_plugin *p, const struct en_nri_request *r);
 /* The answer to CREATE came too late: the container is not made. */
 void en_plugin_undo(struct en_plugin *p, const char *container_id);
 

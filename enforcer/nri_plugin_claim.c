@@ -12,7 +12,7 @@ static bool claim_one(struct en_plugin *p, struct en_holding *h)
 
 	for (int i = 0; i < h->grant.count; i++)
 		gpus[i] = h->gpus[i];
-	if (p->agent.namespace_make(p->agent.ctx, h->id, h->percent, h->grant.count, gpus, dir,
+	if (p->agent.namespace_keep(p->agent.ctx, h->id, h->percent, h->grant.count, gpus, dir,
 				    &err) != 0)
 		return false;
 	if (h->pipe_source[0] != '\0' && strcmp(dir, h->pipe_source) != 0)
@@ -27,7 +27,7 @@ bool en_plugin_claim(struct en_plugin *p)
 	struct en_holding **rows;
 	size_t count, claimed = 0;
 
-	if (p->agent.namespace_make == NULL)
+	if (p->agent.namespace_keep == NULL)
 		return true;
 	rows = plugin_rows(p, &count);
 	if (rows == NULL)

@@ -89,6 +89,13 @@ int plugin_limits_ensure(struct en_plugin *p, struct en_holding *h, bool *ret_re
 /* Copies of all rows; each and the array are the caller's. Rows there is no memory for are left out. */
 struct en_holding **plugin_rows(struct en_plugin *p, size_t *ret_count);
 
+/* What was made for a container that there will not be, or is no more. */
+void plugin_unmake(struct en_plugin *p, const struct en_holding *h);
+/* Puts a row. What goes with the row of the same container as it was before, under another id, goes. */
+int plugin_row_put(struct en_plugin *p, const struct en_holding *h, struct err *err);
+/* All rows become those of take_l, and what goes with others goes. */
+void plugin_rows_replace(struct en_plugin *p, struct en_ledger *take_l);
+
 void plugin_synchronize(struct en_plugin *p, struct en_nri_request *take_r,
 			struct en_nri_reply *ret);
 /* Containers that were told of while no GPU was known: looked at now, where one is; that one is gone. */

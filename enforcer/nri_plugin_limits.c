@@ -38,10 +38,24 @@ static bool in_force(const struct en_limits_ops *ops, const char *cgroup,
 	return true;
 }
 
+/* The guarantee goes before the cgroup does: the cgroups above would keep it counted. The hard limit stays
+ * while the process lives. */
+static void soften(struct en_plugin *p, const struct en_holding *h)
+{
+	const struct en_limits_ops *ops = p->o.limits;
+	char cgroup[EN_CGROUP_CAP];
+
+	if (ops == NULL || !h->by_cgroup || h->cgroup[0] == '\0' ||
+	    en_cgroup_join(p->mount, h->cgroup, cgroup, NULL) != 0)
+		return;
+	for (int i = 0; i < h->grant.count; i++) /* a cgroup that is gone is none to care for */
+		(void)ops->set(ops->ctx, cgroup, h->gpus[i], 0, h->grant.limit_mib, NULL);
+}
+
 int plugin_limits_ensure(struct en_plugin *p, struct en_holding *h, bool *ret_repaired,
 			 struct err *err)
 {
-	char cgroup[EN_CGROUP_CAP];
+	char cgroup[EN_CGROUP_CAP], again[EN_CGROUP_CAP];
 	struct en_limit_request r;
 	int rc;
 
@@ -55,6 +69,10 @@ int plugin_limits_ensure(struct en_plugin *p, struct en_holding *h, bool *ret_re
 	if (in_force(p->o.limits, cgroup, &r))
 		return 0;
 	rc = en_limits_set_all(p->o.limits, cgroup, &r, false, err);
+	if (rc == 0 && en_cgroup_of(p->o.proc, h->pid, h->id, again, NULL) != 0) {
+		soften(p, h); /* whoever was told of its end may have been here before */
+		return err_set(err, ERR_NOT_FOUND, "container %s has ended", h->id);
+	}
 	*ret_repaired = rc == 0;
 	return rc;
 }
@@ -120,9 +138,7 @@ static int start_unknown(struct en_plugin *p, const struct en_nri_request *r, st
 	}
 	if (rc == 0 && plan.verdict == EN_GIVE) {
 		plugin_holding(n, &plan, pod, c, &h);
-		pthread_mutex_lock(&p->lock);
-		rc = en_ledger_put(p->ledger, &h, err);
-		pthread_mutex_unlock(&p->lock);
+		rc = plugin_row_put(p, &h, err);
 	}
 	plugin_node_put(p, n);
 	return rc;
@@ -193,20 +209,6 @@ void plugin_start(struct en_plugin *p, const struct en_nri_request *r, struct en
 }
 
 /* ---- StopContainer ---- */
-
-/* The guarantee goes before the cgroup does: the cgroups above would keep it counted. The hard limit stays
- * while the process lives. */
-static void soften(struct en_plugin *p, const struct en_holding *h)
-{
-	const struct en_limits_ops *ops = p->o.limits;
-	char cgroup[EN_CGROUP_CAP];
-
-	if (ops == NULL || !h->by_cgroup || h->cgroup[0] == '\0' ||
-	    en_cgroup_join(p->mount, h->cgroup, cgroup, NULL) != 0)
-		return;
-	for (int i = 0; i < h->grant.count; i++) /* a cgroup that is gone is none to care for */
-		(void)ops->set(ops->ctx, cgroup, h->gpus[i], 0, h->grant.limit_mib, NULL);
-}
 
 void en_plugin_exited(struct en_plugin *p, const char *container_id)
 {

@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "enforcer/apply_internal.h"
 #include "enforcer/nri_plugin_internal.h"
 #include "enforcer/ttrpc_mem.h"
+#include "state/contract_internal.h"
 
 /* ---- allocations from elsewhere ---- */
 
@@ -49,6 +51,14 @@ int plugin_allocate(struct en_plugin *p, struct en_nri_request *r, struct err *e
 		st_annotations_fini(&with);
 	}
 	return rc;
+}
+
+bool en_plugin_leaves(const struct en_plugin *p, const struct en_nri_request *r)
+{
+	const struct st_pod_spec *pod = &r->pods[0].spec;
+
+	return p->agent.allocation == NULL && contract_find(pod, CONTRACT_ALLOCATION) == NULL &&
+	       (p->o.apply.ignore_unplaced || apply_asks(pod, &p->o.apply) == NULL);
 }
 
 int en_plugin_judge(struct en_plugin *p, const struct st_pod_spec *pod, const char *container,

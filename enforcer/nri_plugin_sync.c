@@ -88,8 +88,8 @@ static int take_in(struct en_plugin *p, struct plugin_node *n, struct en_ledger 
 	pthread_mutex_unlock(&p->lock);
 	if (rc != 0)
 		return rc;
-	if (plan.verdict == EN_LEAVE)
-		return 0;
+	if (plan.verdict == EN_LEAVE) /* let go by fail_open: what it has stays its own */
+		return plan.why[0] != '\0' ? keep_row(p, l, c->id, &right, err) : 0;
 	right = plan.verdict != EN_REFUSE && plugin_check_container(p, n, &plan, c, &why) == 0;
 	if (!right)
 		plugin_report_slipped(p, pod, c, plan.verdict == EN_REFUSE ? plan.why : why.msg);
@@ -192,7 +192,7 @@ int plugin_waiting_take(struct en_plugin *p, struct err *err)
 /* All parts are there. */
 static int take_over(struct en_plugin *p, struct err *err)
 {
-	struct en_ledger *l = en_ledger_new(), *old;
+	struct en_ledger *l = en_ledger_new();
 	bool wait = false;
 	int rc;
 
@@ -206,14 +206,11 @@ static int take_over(struct en_plugin *p, struct err *err)
 			p->waiting = p->parts;
 			p->parts.count = 0;
 		}
-		pthread_mutex_lock(&p->lock);
-		old = p->ledger;
-		p->ledger = l;
-		pthread_mutex_unlock(&p->lock);
-		l = old;
+		plugin_rows_replace(p, l);
 	}
 	pthread_mutex_unlock(&p->sync_lock);
-	en_ledger_free(l);
+	if (rc != 0)
+		en_ledger_free(l);
 	return rc;
 }
 

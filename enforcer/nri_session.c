@@ -114,6 +114,7 @@ static int dispatch(struct en_nri_session *s, struct en_nri_request *take_r, str
 
 	switch (r->method) {
 	case EN_NRI_SYNCHRONIZE:
+		s->status.begun = true;
 		s->status.synchronized = !r->more;
 		return s->o.on_request(s->o.ctx, r, err);
 	case EN_NRI_CREATE:

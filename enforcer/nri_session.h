@@ -53,6 +53,7 @@ int en_nri_session_fail(struct en_nri_session *s, uint32_t stream, enum en_ttrpc
 struct en_nri_status {
 	bool registered;   /* the runtime said so */
 	bool configured;   /* Configure was answered */
+	bool begun;        /* a part of Synchronize came: the runtime has taken our events */
 	bool synchronized; /* the last part of Synchronize was handed on: events come from now on */
 	bool validates;    /* subscribed to VALIDATE */
 	int64_t request_timeout_ms; /* of the runtime; 2,000 where it does not say */

@@ -25,6 +25,18 @@ static int namespace_make(void *ctx, const char *id, int percent, size_t gpu_cou
 	return en_mps_namespace_make(a->mps, id, percent, ret_dir, err);
 }
 
+static int namespace_keep(void *ctx, const char *id, int percent, size_t gpu_count,
+			  const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err)
+{
+	struct agent *a = ctx;
+
+	(void)gpu_count;
+	(void)gpus;
+	if (a->mps == NULL)
+		return err_set(err, ERR_CONFLICT, "MPS is not run by Tessera on this node");
+	return en_mps_namespace_keep(a->mps, id, percent, ret_dir, err);
+}
+
 static void namespace_drop(void *ctx, const char *id)
 {
 	struct agent *a = ctx;
@@ -234,6 +246,7 @@ struct en_agent_ops run_agent_ops(struct agent *a)
 {
 	struct en_agent_ops ops = {
 		.namespace_make = namespace_make,
+		.namespace_keep = namespace_keep,
 		.namespace_drop = namespace_drop,
 		.stopping = stopping,
 		.report = report,

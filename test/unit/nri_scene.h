@@ -71,6 +71,13 @@ static inline void scene_undo(void *ctx, const char *id)
 	atomic_fetch_add(&s->undone, 1);
 }
 
+static inline bool scene_leaves(void *ctx, const struct en_nri_request *r)
+{
+	const struct scene *s = ctx;
+
+	return s->inner.leaves(s->inner.ctx, r);
+}
+
 static inline void scene_synchronized(void *ctx)
 {
 	atomic_fetch_add(&((struct scene *)ctx)->synchronized, 1);
@@ -93,8 +100,13 @@ static inline void scene_init(struct scene *s)
 
 static inline void scene_start(struct scene *s)
 {
-	struct en_nri_handler h = {
-		scene_connected, scene_handle, scene_undo, scene_synchronized, s, s};
+	struct en_nri_handler h = {.connected = scene_connected,
+				   .handle = scene_handle,
+				   .undo = scene_undo,
+				   .leaves = scene_leaves,
+				   .synchronized = scene_synchronized,
+				   .ctx = s,
+				   .synchronized_ctx = s};
 	struct err err = ERR_INIT;
 
 	s->inner = en_nri_plugin_handler(s->plugin);

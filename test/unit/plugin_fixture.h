@@ -40,6 +40,7 @@ struct world {
 	unsigned set_calls;
 	const char *fail_gpu; /* setting limits on it fails */
 	bool fail_namespace;
+	bool ends_at_set;     /* the process is gone when its limits are set */
 	uint32_t running_pid; /* of the last container that was told to run */
 	struct buf log;       /* reports and agent calls: "refused c1 main: ...;" */
 };
@@ -51,6 +52,12 @@ static inline int limits_set(void *ctx, const char *cgroup, const char *gpu, int
 	size_t i = 0;
 
 	w->set_calls++;
+	if (w->ends_at_set) {
+		char path[128];
+
+		snprintf(path, sizeof(path), "%s/%d/cgroup", w->proc, (int)getpid());
+		(void)unlink(path);
+	}
 	if (w->fail_gpu != NULL && strcmp(gpu, w->fail_gpu) == 0)
 		return err_set(err, ERR_IO, "the driver says no");
 	while (i < w->set_count &&
@@ -98,6 +105,17 @@ static inline int namespace_make(void *ctx, const char *id, int percent, size_t 
 	return 0;
 }
 
+static inline int namespace_keep(void *ctx, const char *id, int percent, size_t gpu_count,
+				 const char *const *gpus, char ret_dir[EN_PATH_CAP],
+				 struct err *err)
+{
+	int r = namespace_make(ctx, id, percent, gpu_count, gpus, ret_dir, err);
+
+	if (r == 0)
+		buf_puts(&((struct world *)ctx)->log, "kept;");
+	return r;
+}
+
 static inline void namespace_drop(void *ctx, const char *id)
 {
 	buf_printf(&((struct world *)ctx)->log, "drop %s;", id);
@@ -135,6 +153,7 @@ static inline void world_init(struct world *w, size_t gpus, int32_t mem_mib)
 	ef_node_init(&w->node, "n", gpus, mem_mib);
 	w->limits = (struct en_limits_ops){limits_set, limits_get, w};
 	w->agent = (struct en_agent_ops){.namespace_make = namespace_make,
+					 .namespace_keep = namespace_keep,
 					 .namespace_drop = namespace_drop,
 					 .stopping = stopping,
 					 .report = report,

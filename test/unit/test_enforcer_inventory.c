@@ -370,6 +370,10 @@ Test(enforcer_inventory, case_43_condition_gates)
 	read_node(a, text, &c, &node);
 	cr_assert(node.unready);
 	cr_assert_not_null(strstr(node.why_unready, "MpsFault"), "%s", node.why_unready);
+	/* A tool may print anything; the API server would change it, and it would never be as it was written. */
+	r.mps_why = "it says \xff\x01\n";
+	en_condition_make(probe, &r, &c);
+	cr_assert_str_eq(c.message, "it says ???");
 	r.mps_ready = true;
 	en_condition_make(probe, &r, &c);
 	memset(&node, 0, sizeof(node));

@@ -18,6 +18,7 @@ static struct en_publisher *publisher;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cJSON *node;
 static int failures; /* the next so many requests get 503 */
+static bool deaf;    /* what is written is taken, and not kept */
 
 /* What the two kinds of patch do, as far as they are used. */
 static void merge(cJSON *to, const cJSON *patch, bool strategic)
@@ -64,7 +65,8 @@ static void handle(void *ctx, const struct fake_request *rq, struct fake_reply *
 	} else {
 		cJSON *patch = strcmp(rq->method, "PATCH") == 0 ? cJSON_Parse(rq->body) : NULL;
 
-		merge(node, patch, strstr(rq->type, "strategic") != NULL);
+		if (!deaf)
+			merge(node, patch, strstr(rq->type, "strategic") != NULL);
 		cJSON_Delete(patch);
 		ret->status = 200;
 		ret->take_body = cJSON_PrintUnformatted(node);
@@ -218,6 +220,41 @@ Test(enforcer_inventory_publish, failures_are_repeated)
 	en_publisher_get_stats(publisher, &st);
 	cr_assert_eq(st.failures, 3);
 	cr_assert_eq(st.writes, 2);
+	cr_assert_str_eq(text_at("metadata", "annotations", EN_INVENTORY_KEY), "{\"a\":1}");
+}
+
+static bool failed_four_times(void *ctx)
+{
+	struct en_publisher_stats st;
+
+	(void)ctx;
+	(void)en_publisher_tick(publisher);
+	en_publisher_get_stats(publisher, &st);
+	return st.failures >= 4;
+}
+
+/* A webhook, or a server that changes what it is given: it is not asked for the same without a pause. */
+Test(enforcer_inventory_publish, what_is_not_kept_is_written_ever_more_seldom)
+{
+	struct en_condition c = condition(EN_STATUS_TRUE, "well");
+	struct en_publisher_stats st;
+
+	deaf = true;
+	cr_assert_eq(en_publisher_put(publisher, "{\"a\":1}", &c, NULL), 0);
+	cr_assert_not_null(fake_api_wait(f.api, "PATCH", NODE, 1));
+	do /* no time passes */
+		en_publisher_get_stats(publisher, &st);
+	while (st.failures == 0 && st.writes < 50);
+	cr_assert_eq(st.writes, 1);
+	f.patient = true;
+	cr_assert(kube_fixture_run(&f, 500, failed_four_times, NULL));
+	en_publisher_get_stats(publisher, &st);
+	cr_expect_eq(st.writes, 4);
+	cr_expect_geq(atomic_load(&f.clock.mono_us), INT64_C(1007000000), "1, 2 and 4 s");
+	pthread_mutex_lock(&lock);
+	deaf = false;
+	pthread_mutex_unlock(&lock);
+	cr_assert(kube_fixture_run(&f, 1000, synced, NULL));
 	cr_assert_str_eq(text_at("metadata", "annotations", EN_INVENTORY_KEY), "{\"a\":1}");
 }
 

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,6 +249,30 @@ Test(enforcer_limits, distrust)
 	cr_assert_eq(en_limits_new(&o, &limits, NULL), 0);
 	ops = en_limits_ops(limits);
 	cr_assert_eq(ops->set(ops->ctx, cg, "GPU-0", 1, 2, &err), ERR_IO);
+}
+
+static void *set_often(void *ctx)
+{
+	const int64_t *mib = ctx;
+
+	for (int i = 0; i < 300; i++)
+		(void)ops->set(ops->ctx, cg, "GPU-0", *mib, *mib * 2, NULL);
+	return NULL;
+}
+
+/* What another thread set in between is no lie of the driver's. */
+Test(enforcer_limits, two_set_at_once)
+{
+	static int64_t mib[] = {100, 300};
+	pthread_t thread;
+
+	make(EN_LIMITS_AUTO);
+	cr_assert_eq(pthread_create(&thread, NULL, set_often, &mib[0]), 0);
+	set_often(&mib[1]);
+	pthread_join(thread, NULL);
+	cr_expect_str_eq(en_limits_way_name(limits), "nvml");
+	cr_expect_eq(ops->set(ops->ctx, cg, "GPU-0", 5, 6, NULL), 0);
+	expect("GPU-0", 5, 6);
 }
 
 /* A tool whose word is not enough: status 0, and something else is in force. */

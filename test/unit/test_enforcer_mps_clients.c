@@ -178,6 +178,65 @@ Test(enforcer_mps_clients, namespaces_claimed)
 	cr_assert_eq(access(dir, F_OK), 0, "this one is somebody's");
 }
 
+/* Of a container that runs: it is not taken away because the daemon did not answer for once. */
+Test(enforcer_mps_clients, namespaces_of_containers_that_run)
+{
+	struct en_mps_options o = options();
+	char name[EN_MPS_NAME_CAP], dir[EN_PATH_CAP] = "", path[EN_PATH_CAP];
+	const char *const before[] = {"namespace", "create", name, "--server=shared", NULL};
+	struct en_exec_result out = {0};
+	struct err err = ERR_INIT;
+
+	o.command_limit_ms = 300;
+	make(&o);
+	ready();
+	en_mps_namespace_name(id_a, name);
+	cr_assert_eq(mps_command(mps, before, 5000, &out, NULL), 0);
+	en_exec_fini(&out);
+	snprintf(path, sizeof(path), "%s/shared/%s", pipe_dir, name);
+	hardware_mps(&hw, "hang list\n");
+	cr_assert_eq(en_mps_namespace_keep(mps, id_a, 50, dir, &err), ERR_IO, "%s", err.msg);
+	hardware_mps(&hw, "%s", "");
+	(void)en_mps_step(mps);
+	cr_assert_eq(access(path, F_OK), 0);
+	pass(31000);
+	cr_assert_eq(access(path, F_OK), 0);
+	cr_assert_eq(status().namespaces, 1);
+	cr_assert_eq(en_mps_namespace_keep(mps, id_a, 50, dir, &err), 0, "%s", err.msg);
+	cr_assert_str_eq(dir, path);
+	pass(31000);
+	cr_assert_eq(status().namespaces_bad, 0);
+	/* One that was to be made for a new container goes. */
+	hardware_mps(&hw, "hang list\n");
+	cr_assert_eq(en_mps_namespace_make(mps, "new", 50, dir, &err), ERR_IO);
+	hardware_mps(&hw, "%s", "");
+	pass(31000);
+	cr_assert_eq(status().namespaces, 1);
+}
+
+/* The runtime has not told what runs, however long that takes: nobody's are all, and none. */
+Test(enforcer_mps_clients, namespaces_while_nobody_was_named)
+{
+	struct en_mps_options o = options();
+	const char *const left[] = {"namespace", "create", "ts_left_over", "--server=shared", NULL};
+	char dir[EN_PATH_CAP], path[EN_PATH_CAP];
+	struct en_exec_result out = {0};
+
+	make(&o);
+	ready();
+	cr_assert_eq(mps_command(mps, left, 5000, &out, NULL), 0);
+	en_exec_fini(&out);
+	snprintf(path, sizeof(path), "%s/shared/ts_left_over", pipe_dir);
+	pass(1000000);
+	cr_assert_eq(access(path, F_OK), 0);
+	cr_assert_eq(en_mps_namespace_keep(mps, id_a, 50, dir, NULL), 0);
+	pass(200000);
+	cr_assert_eq(access(path, F_OK), 0, "others may be named yet");
+	pass(200000);
+	cr_assert_neq(access(path, F_OK), 0);
+	cr_assert_eq(access(dir, F_OK), 0);
+}
+
 /* ---- clients ---- */
 
 Test(enforcer_mps_clients, drain)

@@ -182,6 +182,52 @@ Test(nri_plugin, namespaces_of_mps)
 	world_fini(&w);
 }
 
+/* A container that is made again has a new id; the runtime removes the old one later, or before the agent hears of
+ * anything again. Its namespace goes with its row, else each restart leaves one behind. */
+Test(nri_plugin, namespaces_of_containers_that_are_made_again)
+{
+	struct nt_container c = {.id = "c1", .pod_id = "u", .name = "main"};
+	struct st_decision d = {.grant_count = 0};
+	struct nt_container c2 = {.id = "c2", .pod_id = "u", .name = "main"};
+	struct en_nri_reply r;
+	struct buf b = BUF_INIT;
+	struct ef_pod p;
+	struct world w;
+
+	world_init(&w, 1, 10000);
+	ef_pod_init(&p, "u");
+	ef_share(&d, "main", SHARING, 0, 1000, 1000)->compute_nano = 250000000;
+	ef_pod_allocate(&p, &w.node, &d, NULL);
+	r = call(&w, "CreateContainer", &p, &c);
+	en_adjust_fini(&r.adjust);
+	expect_ok(&w, "StopContainer", &p, &c);
+	expect_log(&w, "make c1 25% of 1 from GPU-0;stopping c1;");
+	r = call(&w, "CreateContainer", &p, &c2);
+	en_adjust_fini(&r.adjust);
+	expect_log(&w, "make c2 25% of 1 from GPU-0;drop c1;");
+	r = call(&w, "CreateContainer", &p, &c2); /* the same event twice */
+	en_adjust_fini(&r.adjust);
+	expect_ok(&w, "RemoveContainer", &p, &c);
+	expect_log(&w, "make c2 25% of 1 from GPU-0;");
+	cr_expect_eq(holdings(&w), 1);
+	c2.pid = process_put(&w, "/k/c2");
+	expect_ok(&w, "StartContainer", &p, &c2);
+	buf_reset(&w.log);
+	/* Gone while the runtime was not connected. */
+	nt_synchronize(&b, 0, NULL, 0, NULL, false);
+	en_plugin_handle(w.plugin, request_of("Synchronize", &b), &r);
+	cr_expect_eq(holdings(&w), 0);
+	expect_log(&w, "drop c2;");
+	/* In the making at that moment, it may not be listed, and come to be all the same. */
+	r = call(&w, "CreateContainer", &p, &c);
+	en_adjust_fini(&r.adjust);
+	nt_synchronize(&b, 0, NULL, 0, NULL, false);
+	en_plugin_handle(w.plugin, request_of("Synchronize", &b), &r);
+	expect_log(&w, "make c1 25% of 1 from GPU-0;");
+	ef_pod_fini(&p);
+	world_fini(&w);
+}
+
 /* ---- start, stop ---- */
 
 Test(nri_plugin, start_checks_the_limits_that_the_hook_set)

@@ -108,13 +108,36 @@ Test(nri_plugin, synchronize_claims_namespaces)
 	cr_expect_not(en_plugin_claim(w.plugin));
 	w.fail_namespace = false;
 	cr_expect(en_plugin_claim(w.plugin));
-	expect_log(&w, "make a1 25% of 1 from GPU-0;");
+	expect_log(&w, "make a1 25% of 1 from GPU-0;kept;");
 	c.mounts[0].source = "/run/nvidia-mps/shared/t_other";
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
 	cr_expect(en_plugin_claim(w.plugin));
-	expect_log(&w, "make a1 25% of 1 from GPU-0;"
+	expect_log(&w, "make a1 25% of 1 from GPU-0;kept;"
 		       "slipped a1 ns/a/main: the directory of its MPS namespace is not the one "
 		       "that it has;");
+	ef_pod_fini(&p);
+	world_fini(&w);
+}
+
+/* It ends while it is looked after: its guarantee was taken back already, or will be by nobody. */
+Test(nri_plugin, no_guarantee_is_left_on_what_has_ended)
+{
+	struct nt_container c;
+	struct nt_pod pod;
+	struct ef_pod p;
+	struct world w;
+
+	world_init(&w, 1, 10000);
+	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	pod = pod_of(&p);
+	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), process_put(&w, "/k/u1"));
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	w.ends_at_set = true;
+	en_plugin_reconcile(w.plugin);
+	cr_assert_eq(w.set_count, 1);
+	cr_expect_eq(w.set[0].soft, 0);
+	cr_expect_eq(w.set[0].hard, 1000);
+	expect_log(&w, "");
 	ef_pod_fini(&p);
 	world_fini(&w);
 }

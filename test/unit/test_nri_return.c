@@ -81,6 +81,43 @@ Test(nri_runtime, a_late_create_is_undone_by_its_own_name)
 	ef_pod_fini(&p);
 }
 
+/* A driver that hangs in one call must not keep the pods of the node from starting that want no GPU. */
+Test(nri_runtime, late_calls_for_others_pass)
+{
+	static const char *const methods[] = {"CreateContainer", "StartContainer",
+					      "ValidateContainerAdjustment"};
+	struct buf b = BUF_INIT;
+	struct ef_pod p, other, unplaced;
+	struct scene s;
+
+	scene_init(&s);
+	s.options.budget_ms = 30;
+	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
+	ef_pod_init(&other, "o");
+	ef_pod_annotate(&other, "tessera.dev/whatever", "x");
+	ef_pod_init(&unplaced, "v");
+	ef_pod_annotate(&unplaced, "gpu-memory", "1000");
+	scene_start(&s);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	put_container(&b, &p, "c1", "main");
+	(void)fake_runtime_send(&s.runtime, "CreateContainer", &b);
+	sem_wait(&s.held);
+	for (size_t i = 0; i < 3; i++) {
+		cr_expect_eq(call(&s, methods[i], &other, "o1", "main", NULL), 0, "%s", methods[i]);
+		cr_expect_eq(call(&s, methods[i], &p, "c2", "main", NULL), 4, "%s", methods[i]);
+		cr_expect_eq(call(&s, methods[i], &unplaced, "v1", "main", NULL), 4, "%s",
+			     methods[i]);
+	}
+	atomic_store(&s.hold, 0);
+	sem_post(&s.go_on);
+	buf_fini(&b);
+	scene_fini(&s);
+	ef_pod_fini(&p);
+	ef_pod_fini(&other);
+	ef_pod_fini(&unplaced);
+}
+
 Test(nri_runtime, fail_open_lets_late_calls_pass)
 {
 	struct buf answer = BUF_INIT;
@@ -176,6 +213,36 @@ Test(nri_runtime, the_smaller_mask_is_tried_next)
 		fake_runtime_hang_up(&s.runtime);
 	}
 	buf_fini(&b);
+	scene_fini(&s);
+}
+
+/* Connections that end for other reasons take nothing away: a runtime that goes on to Synchronize, or that told its
+ * NRI version, knows VALIDATE. */
+Test(nri_runtime, the_larger_mask_is_not_given_up_for_nothing)
+{
+	struct buf b = BUF_INIT, part = BUF_INIT;
+	struct scene s;
+
+	scene_init(&s);
+	scene_start(&s);
+	cr_assert(fake_runtime_accept(&s.runtime, PATIENCE));
+	nt_configure(&b, "containerd", "v2.3.4", "");
+	cr_expect_eq(fake_runtime_call(&s.runtime, "Configure", &b, PATIENCE, NULL, NULL, 0), 0);
+	nt_synchronize(&part, 0, NULL, 0, NULL, true); /* there is more to come */
+	cr_expect_eq(fake_runtime_call(&s.runtime, "Synchronize", &part, PATIENCE, NULL, NULL, 0),
+		     0);
+	fake_runtime_hang_up(&s.runtime);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	wait_for(is_synchronized, &s);
+	fake_runtime_hang_up(&s.runtime);
+	cr_assert(fake_runtime_accept(&s.runtime, PATIENCE));
+	buf_reset(&b);
+	nt_configure(&b, "containerd", "v2.3.4", "v0.12.0");
+	cr_expect_eq(fake_runtime_call(&s.runtime, "Configure", &b, PATIENCE, NULL, NULL, 0), 0);
+	fake_runtime_hang_up(&s.runtime);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	buf_fini(&b);
+	buf_fini(&part);
 	scene_fini(&s);
 }
 

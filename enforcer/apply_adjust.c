@@ -271,7 +271,33 @@ static bool is_in(const char *path, const char *folder)
 	return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
-/* Is it that place, in it, or above it? /var/run is /run. */
+/* The shortest form of an absolute path, by its words alone: no empty, "." or ".." parts. Neither the kubelet nor a
+ * runtime straightens what a pod says, and NVIDIA's toolkit does before it looks. ret: room for the path. */
+static void straighten(const char *path, char *ret)
+{
+	size_t len = 0;
+
+	while (*path != '\0') {
+		size_t n;
+
+		path += strspn(path, "/");
+		n = strcspn(path, "/");
+		if (n == 2 && path[0] == '.' && path[1] == '.') {
+			while (len > 0 && ret[--len] != '/')
+				;
+		} else if (n > 0 && !(n == 1 && path[0] == '.')) {
+			ret[len++] = '/';
+			memcpy(ret + len, path, n);
+			len += n;
+		}
+		path += n;
+	}
+	if (len == 0)
+		ret[len++] = '/';
+	ret[len] = '\0';
+}
+
+/* Is it that place, in it, or above it? /var/run is /run. Both straight. */
 static bool shows(const char *source, const char *place)
 {
 	static const char var[] = "/var";
@@ -279,6 +305,26 @@ static bool shows(const char *source, const char *place)
 	if (is_in(source, "/var/run"))
 		source += sizeof(var) - 1;
 	return strcmp(source, "/") == 0 || is_in(source, place) || is_in(place, source);
+}
+
+/* Why the mount gives more than it may; NULL: it does not. text: room for three paths. */
+static const char *mount_fault(const struct maker *x, const struct en_mount_seen *m, bool ours,
+			       char *text)
+{
+	char *source = text, *target = source + strlen(m->source) + 2;
+	char *root = target + strlen(m->target) + 2;
+
+	straighten(m->source, source);
+	straighten(m->target, target);
+	straighten(apply_pipe_root(x->opt), root);
+	if (is_in(target, WISHES))
+		return "which asks for GPUs past the allocation";
+	if (m->source[0] != '/') /* no file: "proc", "tmpfs", "" */
+		return NULL;
+	/* By the very same name ours takes its place. */
+	if (shows(source, root) && !(ours && strcmp(m->target, x->plan->pipe_target) == 0))
+		return "which holds the sockets of MPS";
+	return NULL;
 }
 
 /* Mounts of the user's that would give more than the allocation: other GPUs, or the sockets of another
@@ -290,13 +336,13 @@ static int check_mounts(const struct maker *x)
 
 	for (size_t i = 0; i < x->seen->mount_count; i++) {
 		const struct en_mount_seen *m = &x->seen->mounts[i];
-		const char *why = NULL;
+		char *text = malloc(strlen(m->source) + strlen(m->target) +
+				    strlen(apply_pipe_root(x->opt)) + 6);
+		const char *why = text != NULL ? mount_fault(x, m, ours, text) : NULL;
 
-		if (is_in(m->target, WISHES))
-			why = "which asks for GPUs past the allocation";
-		else if (shows(m->source, apply_pipe_root(x->opt)) &&
-			 !(ours && strcmp(m->target, p->pipe_target) == 0))
-			why = "which holds the sockets of MPS";
+		if (text == NULL)
+			return no_memory(x);
+		free(text);
 		if (why != NULL)
 			return err_set(x->err, ERR_CONFLICT, "a volume mounts %.100s at %.100s, %s",
 				       m->source, m->target, why);

@@ -144,7 +144,7 @@ static void on_done(void *ctx, const struct ku_reply *reply)
 	p->busy = false;
 	if (reply->kind != KU_REPLY_HTTP || reply->status < 200 || reply->status >= 300) {
 		fail(p, reply->text);
-	} else if (ku_json_parse(reply->body, reply->len, &node, &err) != 0) {
+	} else if (ku_json_parse_stored(reply->body, reply->len, &node, &err) != 0) {
 		fail(p, err.msg);
 	} else if (!learn(p, node)) {
 		fail(p, "out of memory");

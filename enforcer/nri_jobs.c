@@ -36,10 +36,14 @@ static void job_run(struct en_nri *n, struct job *j, struct en_nri_request *take
 	undo = j->method == EN_NRI_CREATE && reply.code == 0 &&
 	       (j->answered || j->connection != n->connection);
 	j->reply = reply;
+	j->done = !undo; /* from then on the first thread frees it */
+	pthread_mutex_unlock(&n->lock);
+	if (!undo)
+		return;
+	n->h.undo(n->h.ctx, j->id);
+	pthread_mutex_lock(&n->lock);
 	j->done = true;
 	pthread_mutex_unlock(&n->lock);
-	if (undo)
-		n->h.undo(n->h.ctx, j->id);
 }
 
 void *nri_work_loop(void *ctx)

@@ -44,6 +44,7 @@ int en_plugin_new(const struct en_plugin_options *o, struct en_plugin **ret, str
 		return r;
 	}
 	pthread_mutex_init(&p->lock, NULL);
+	pthread_mutex_init(&p->sync_lock, NULL);
 	*ret = p;
 	return 0;
 }
@@ -53,8 +54,10 @@ void en_plugin_free(struct en_plugin *p)
 	if (p == NULL)
 		return;
 	en_plugin_connected(p);
+	plugin_waiting_free(p);
 	plugin_node_release(p->node);
 	en_ledger_free(p->ledger);
+	pthread_mutex_destroy(&p->sync_lock);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 }
@@ -139,7 +142,8 @@ int plugin_plan(struct en_plugin *p, struct plugin_node *n, struct en_ledger *l,
 	struct en_node node;
 	int r;
 
-	if (n != NULL) {
+	if (plugin_node_known(n)) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a known node is one */
 		en_ledger_use(l, pod->uid, &n->node);
 		node = n->node;
 		node.mps_ready |= exists;
@@ -435,9 +439,11 @@ void en_plugin_handle(struct en_plugin *p, struct en_nri_request *take_r, struct
 		plugin_start(p, take_r, ret);
 		break;
 	case EN_NRI_STOP:
+		plugin_waiting_gone(p, take_r->containers[0].id);
 		plugin_stop(p, take_r);
 		break;
 	case EN_NRI_REMOVE:
+		plugin_waiting_gone(p, take_r->containers[0].id);
 		remove_container(p, take_r);
 		break;
 	case EN_NRI_VALIDATE:

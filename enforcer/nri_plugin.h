@@ -81,8 +81,11 @@ int en_plugin_new(const struct en_plugin_options *o, struct en_plugin **ret, str
 void en_plugin_free(struct en_plugin *p);
 
 /* The node as it is now: at start (containers with an allocation are refused before) and after every
- * change. Copied; the figures of use are ignored. ERR_NOMEM: the old one stays. */
+ * change. Copied; the figures of use are ignored. Without any GPU it counts as not known. ERR_NOMEM: the old
+ * one stays, or containers wait on. */
 int en_plugin_set_node(struct en_plugin *p, const struct en_node *node, struct err *err);
+/* Are there containers that the runtime told of while no GPU was known, and that are not looked at yet? */
+bool en_plugin_waits(struct en_plugin *p);
 
 struct en_nri_reply {
 	enum en_ttrpc_code code; /* 0: success */

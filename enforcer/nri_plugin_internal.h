@@ -19,6 +19,12 @@ struct plugin_node {
 	} * gpus; /* what node.gpus[] points to */
 };
 
+/* Parts of a Synchronize. */
+struct plugin_parts {
+	size_t count;
+	struct en_nri_request *at[SYNC_PARTS_MAX];
+};
+
 struct en_plugin {
 	struct en_plugin_options o;
 	struct en_agent_ops agent; /* all NULL where none was given */
@@ -29,9 +35,12 @@ struct en_plugin {
 	struct en_ledger *ledger;
 	struct en_plugin_stats stats;
 
+	pthread_mutex_t
+		sync_lock; /* of the next; taken before the other, and held while reports go out */
+	struct plugin_parts waiting; /* of a Synchronize at which no GPU was known */
+
 	/* of the thread that handles calls: */
-	size_t part_count; /* of a Synchronize that goes on */
-	struct en_nri_request *parts[SYNC_PARTS_MAX];
+	struct plugin_parts parts; /* of a Synchronize that goes on */
 };
 
 /* Refused, however it came about. */
@@ -54,6 +63,9 @@ void plugin_limits_clear(struct en_plugin *p, const struct en_holding *h);
 struct plugin_node *plugin_node_get(struct en_plugin *p);
 void plugin_node_put(struct en_plugin *p, struct plugin_node *n);
 void plugin_node_release(struct plugin_node *n); /* the same under the lock; NULL is fine */
+
+/* Is it known which GPUs it has? Where the driver does not answer, it has none. */
+bool plugin_node_known(const struct plugin_node *n);
 
 /* A plan against what others hold in l. exists: the container is there already, so it does not matter
  * whether MPS is ready now. Under the lock. */
@@ -79,6 +91,10 @@ struct en_holding **plugin_rows(struct en_plugin *p, size_t *ret_count);
 
 void plugin_synchronize(struct en_plugin *p, struct en_nri_request *take_r,
 			struct en_nri_reply *ret);
+/* Containers that were told of while no GPU was known: looked at now, where one is; that one is gone. */
+int plugin_waiting_take(struct en_plugin *p, struct err *err);
+void plugin_waiting_gone(struct en_plugin *p, const char *id);
+void plugin_waiting_free(struct en_plugin *p);
 void plugin_start(struct en_plugin *p, const struct en_nri_request *r, struct en_nri_reply *ret);
 void plugin_stop(struct en_plugin *p, const struct en_nri_request *r);
 

@@ -79,6 +79,11 @@ void plugin_node_release(struct plugin_node *n)
 		node_free(n);
 }
 
+bool plugin_node_known(const struct plugin_node *n)
+{
+	return n != NULL && n->node.gpu_count > 0;
+}
+
 struct plugin_node *plugin_node_get(struct en_plugin *p)
 {
 	struct plugin_node *n;
@@ -112,5 +117,5 @@ int en_plugin_set_node(struct en_plugin *p, const struct en_node *node, struct e
 	plugin_node_release(p->node);
 	p->node = n;
 	pthread_mutex_unlock(&p->lock);
-	return 0;
+	return plugin_waiting_take(p, err);
 }

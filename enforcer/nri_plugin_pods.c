@@ -62,7 +62,7 @@ int en_plugin_judge(struct en_plugin *p, const struct st_pod_spec *pod, const ch
 	why[0] = '\0';
 	if (nobody == NULL)
 		rc = err_set(err, ERR_NOMEM, "plugin: no memory");
-	if (rc == 0 && n != NULL) {
+	if (rc == 0 && plugin_node_known(n)) {
 		pthread_mutex_lock(&p->lock);
 		/* As if it were there: whether MPS answers at the moment does not matter. */
 		rc = plugin_plan(p, n, nobody, pod, container, true, &plan, err);

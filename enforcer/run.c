@@ -129,7 +129,8 @@ static void reconcile(struct agent *a, bool synchronized)
 
 static void step(struct agent *a, struct due *due)
 {
-	bool synchronized = atomic_exchange(&a->synchronized, false);
+	/* What runs is known when the runtime has told and the GPUs that it speaks of are known. */
+	bool synchronized = !en_plugin_waits(a->plugin) && atomic_exchange(&a->synchronized, false);
 	int64_t now = run_now_ms();
 	struct en_plugin_stats stats;
 	bool probe;
@@ -150,7 +151,8 @@ static void step(struct agent *a, struct due *due)
 	a->unclaimed |= synchronized;
 	claim(a);
 	en_plugin_get_stats(a->plugin, &stats);
-	if (synchronized || now >= due->reconcile) {
+	if (synchronized || a->limits_lost || now >= due->reconcile) {
+		a->limits_lost = false;
 		reconcile(a, synchronized);
 		run_publish(a, false);
 		due->reconcile = now + a->o.reconcile_s * 1000;

@@ -81,6 +81,7 @@ struct agent {
 	uint64_t given_seen; /* containers started when pods were applied last */
 	uint64_t mps_generation;
 	bool mps_was_usable, mps_told;
+	bool limits_lost;     /* the driver was loaded anew and knows none: they are set again */
 	bool unclaimed;       /* MPS namespaces may be there that are not known to mps */
 	bool check_again;     /* what the doctor found is out of date */
 	size_t suspect_count; /* pods that the API server did not know a round ago */

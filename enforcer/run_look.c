@@ -230,7 +230,7 @@ static void driver_news(struct agent *a)
 		log_event(a->log, LOG_LEVEL_WARN, "driver-loaded", "version=%s before=%s",
 			  p->driver, a->driver_seen);
 		en_limits_close(a->limits);
-		atomic_store(&a->synchronized, true);
+		a->limits_lost = true;
 	}
 	if (p->driver_ok)
 		memcpy(a->driver_seen, p->driver, sizeof(a->driver_seen));

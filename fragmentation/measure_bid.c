@@ -13,11 +13,14 @@
 /* CPU of a pod without GPU: percent of the part of the node that it takes. It would else go to a node
  * whose GPUs are in use, at no loss, and be in the way of the GPUs that come back. */
 #define E_CPU_PERCENT 3
+/* A GPU of a type that is in use more than the cluster, times the difference; less in use: a credit. Prices
+ * keep room for what has been asked for; this does for pods that begin to name a model. */
+#define E_TYPE 30
 #define QUANTUM 6
 #define ONE (1 << FR_PRICE_BITS)
 
-/* Row layout: kind, mode, remainder in 1/100 or MIG layout, group, free milli, fr_mig_value. */
-enum { ROW_KIND, ROW_MODE, ROW_R, ROW_GROUP, ROW_MILLI, ROW_MIG_LOST };
+/* Row layout: kind, mode, remainder in 1/100 or MIG layout, group, free milli, fr_mig_value, type. */
+enum { ROW_KIND, ROW_MODE, ROW_R, ROW_GROUP, ROW_MILLI, ROW_MIG_LOST, ROW_TYPE };
 
 void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row)
 {
@@ -25,6 +28,7 @@ void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, i
 	int64_t r = key->free_mib > 0 ? (int64_t)key->free_mib * FR_BID_R / t->alloc_mib : 0;
 
 	row[ROW_GROUP] = t->bid_group;
+	row[ROW_TYPE] = key->type;
 	row[ROW_KIND] = FR_BID_NONE;
 	row[ROW_MILLI] =
 		key->free_mib > 0 ? (int32_t)((int64_t)key->free_mib * 1000 / t->alloc_mib) : 0;
@@ -151,15 +155,15 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 	for (unsigned i = 0; i < n; i++) {
 		const int32_t *before = row_at(m, ch[i].before), *after = row_at(m, ch[i].after);
 		bool opened = before[ROW_KIND] == FR_BID_IDLE && after[ROW_KIND] != FR_BID_IDLE;
-		int64_t cost;
+		int64_t cost = (int64_t)m->types[after[ROW_TYPE]].scarcity *
+			       (before[ROW_MILLI] - after[ROW_MILLI]) / 1000;
 
 		*ret_opened += opened * ch[i].times;
-		if (!in_use(after))
-			continue;
-		cost = opened ? E_OPEN * ONE : 0;
+		if (in_use(after) && opened)
+			cost += E_OPEN * ONE;
 		if (after[ROW_KIND] == FR_BID_MIG)
 			cost += (int64_t)E_MIG * ONE * (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]);
-		else
+		else if (in_use(after))
 			cost += (int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000;
 		sum += ch[i].times * cost;
 	}
@@ -252,11 +256,45 @@ void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
 	}
 }
 
+/* How much more of each type is in use than of the cluster. GPUs that cannot be used do not count. */
+static void scarcity_set(struct fr_measure *m)
+{
+	int64_t all = 0, used = 0;
+
+	for (uint32_t t = 0; t < m->type_count; t++)
+		m->types[t].all_milli = m->types[t].used_milli = 0;
+	for (uint32_t id = 0; id < m->node_cap; id++) {
+		const struct fr_node *nd = &m->nodes[id];
+
+		for (unsigned i = 0; nd->epoch != 0 && i < nd->gpu_count; i++) {
+			struct fr_type *t = &m->types[nd->types[i]];
+
+			if (nd->rows[i] == 0)
+				continue;
+			t->all_milli += 1000;
+			t->used_milli += 1000 - row_at(m, nd->rows[i])[ROW_MILLI];
+		}
+	}
+	for (uint32_t t = 0; t < m->type_count; t++) {
+		all += m->types[t].all_milli;
+		used += m->types[t].used_milli;
+	}
+	for (uint32_t i = 0; i < m->type_count; i++) {
+		struct fr_type *t = &m->types[i];
+		int64_t part = t->all_milli > 0
+				       ? t->used_milli * 1000 / t->all_milli - used * 1000 / all
+				       : 0;
+
+		t->scarcity = (int32_t)(E_TYPE * ONE * part / 1000);
+	}
+}
+
 void fr_measure_price_publish(struct fr_measure *m)
 {
 	if (m->kind != FR_BID)
 		return;
 	fr_bid_publish(m->bid);
+	scarcity_set(m);
 	m->total = 0;
 	for (uint32_t id = 0; id < m->node_cap; id++) {
 		struct fr_node *nd = &m->nodes[id];

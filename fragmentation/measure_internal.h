@@ -36,6 +36,9 @@ struct fr_type {
 	int32_t clients_cap; /* more clients left than this makes no difference to any class */
 	int64_t gpu_sum;     /* the workload's G, with amounts taken as parts of this device */
 	int32_t bid_group;
+	/* BID only, set with the prices: milli of all usable GPUs of the type, and what taking one costs. */
+	int64_t all_milli, used_milli;
+	int32_t scarcity;
 	struct fr_mig_value *value; /* not FGD, and the workload has MIG classes; else NULL */
 	struct fr_type_class *classes;
 };

@@ -226,7 +226,7 @@ static void tell_pod(const struct pod_call *call, const struct ku_reply *reply)
 	const cJSON *uid;
 	cJSON *pod;
 
-	if (ku_json_parse(reply->body, reply->len, &pod, &err) < 0) {
+	if (ku_json_parse_stored(reply->body, reply->len, &pod, &err) < 0) {
 		call->fn(call->ctx, KU_POD_UNKNOWN, NULL, err.msg);
 		return;
 	}

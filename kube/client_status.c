@@ -39,7 +39,7 @@ bool ku_status_parse(const char *body, size_t len, struct ku_status *ret)
 	bool is;
 
 	*ret = (struct ku_status){0};
-	if (len == 0 || len > PARSE_MAX || ku_json_parse(body, len, &tree, NULL) < 0)
+	if (len == 0 || len > PARSE_MAX || ku_json_parse_stored(body, len, &tree, NULL) < 0)
 		return false;
 	is = ku_status_read(tree, ret);
 	cJSON_Delete(tree);

@@ -1,6 +1,6 @@
 /* Strict JSON in front of cJSON. cJSON takes leading zeros, control characters, any byte <= 32 as
- * white space, text behind the value, \u0000 (which cuts the string short) and 1e400; the API server
- * takes none of them. So the text is checked first, in one pass without recursion, by the grammar
+ * white space, text behind the value, \u0000 (which cuts the string short) and 1e400; of these the API
+ * server takes \u0000 alone. So the text is checked first, in one pass without recursion, by the grammar
  * of RFC 8259, and cJSON only sees what both read alike. */
 #include <math.h>
 #include <stdbool.h>
@@ -281,6 +281,42 @@ int ku_json_parse(const char *text, size_t len, cJSON **ret, struct err *err)
 		return err_set(err, ERR_NOMEM, "JSON: no memory");
 	*ret = tree;
 	return 0;
+}
+
+/* A copy in which each escape of a NUL is one of U+FFFD, which is as long. NULL: no memory. */
+static char *without_nul(const char *text, size_t len)
+{
+	static const char nul[] = "u0000", marked[] = "ufffd";
+	const size_t n = sizeof(nul) - 1;
+	char *copy = malloc(len + 1);
+
+	if (copy == NULL)
+		return NULL;
+	memcpy(copy, text, len);
+	copy[len] = '\0';
+	for (size_t i = 0; i < len; i++) {
+		if (copy[i] != '\\')
+			continue;
+		i++; /* what is escaped begins nothing new */
+		if (len - i >= n && memcmp(copy + i, nul, n) == 0)
+			memcpy(copy + i, marked, n);
+	}
+	return copy;
+}
+
+int ku_json_parse_stored(const char *text, size_t len, cJSON **ret, struct err *err)
+{
+	char *copy;
+	int r;
+
+	if (len == 0 || memmem(text, len, "\\u0000", 6) == NULL)
+		return ku_json_parse(text, len, ret, err);
+	copy = without_nul(text, len);
+	if (copy == NULL)
+		return err_set(err, ERR_NOMEM, "JSON: no memory");
+	r = ku_json_parse(copy, len, ret, err);
+	free(copy);
+	return r;
 }
 
 const cJSON *ku_json_get(const cJSON *obj, const char *name)

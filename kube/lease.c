@@ -62,7 +62,7 @@ static bool take_object(struct ku_lease *l, const struct ku_reply *reply,
 	const cJSON *spec;
 	cJSON *obj;
 
-	if (ku_json_parse(reply->body, reply->len, &obj, NULL) < 0)
+	if (ku_json_parse_stored(reply->body, reply->len, &obj, NULL) < 0)
 		return false;
 	if (!cJSON_IsString(ku_json_get(ku_json_get(obj, "metadata"), "resourceVersion"))) {
 		cJSON_Delete(obj);

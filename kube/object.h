@@ -23,6 +23,9 @@ char *ku_arena_str(struct ku_arena *a, const char *s); /* NULL: no memory */
  * levels, valid UTF-8, each number finite. ERR_INVALID names byte offset and cause. The caller
  * frees the tree with cJSON_Delete. */
 int ku_json_parse(const char *text, size_t len, cJSON **ret, struct err *err);
+/* The same for what the API server keeps: in an annotation it takes a NUL from anybody, and an object is not to
+ * be missed for that. Each NUL in a string becomes U+FFFD, which no value that is understood has. */
+int ku_json_parse_stored(const char *text, size_t len, cJSON **ret, struct err *err);
 
 /* The member with exactly that name, of several the last one (Go reads the last, cJSON's own look-up
  * the first); NULL where there is none or obj is not an object. */

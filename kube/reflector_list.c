@@ -32,7 +32,7 @@ int ku_reflector_on_item(void *ctx, enum ku_piece what, const char *text, size_t
 {
 	struct ku_reflector *r = ctx;
 	cJSON *obj;
-	int res = ku_json_parse(text, len, &obj, err);
+	int res = ku_json_parse_stored(text, len, &obj, err);
 
 	if (res < 0)
 		return res;

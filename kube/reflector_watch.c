@@ -62,7 +62,7 @@ int ku_reflector_on_event(void *ctx, enum ku_piece what, const char *text, size_
 {
 	struct ku_reflector *r = ctx;
 	cJSON *event;
-	int res = ku_json_parse(text, len, &event, err);
+	int res = ku_json_parse_stored(text, len, &event, err);
 
 	(void)what;
 	if (res < 0)

@@ -1,6 +1,7 @@
-/* Placement of MIG instances against the optimum of one who knows all requests beforehand: up to 3 GPUs
- * and 12 requests, none leaves. Without departures the order does not matter to the optimum: it picks
- * one legal set of instances for each GPU. */
+/* Placement of MIG instances on up to 3 GPUs, up to 12 requests, none leaves, against three references:
+ * the optimum of one who knows all requests beforehand and may refuse some that fit (the order does not
+ * matter to it: it picks one legal set of instances for each GPU), and the two of small_mig.h, which
+ * refuse nothing that fits, as the policies do. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/rng.h"
 #include "policy/policy.h"
 #include "test/lib/place.h"
+#include "test/model/small_mig.h"
 
 #define PROFILES 5
 #define REQUESTS 12
@@ -22,10 +24,17 @@ struct set {
 static struct set sets[SETS_MAX];
 static size_t set_count;
 
-static const struct st_mig_geometry *a100(void)
+static const struct st_mig_geometry *a100;
+static int profiles[PROFILES];
+
+static void setup(void)
 {
-	return st_mig_table_find(PLACE_A100, PLACE_A100_MIB);
+	a100 = st_mig_table_find(PLACE_A100, PLACE_A100_MIB);
+	for (int p = 0; p < PROFILES; p++)
+		profiles[p] = st_mig_profile_find(a100, names[p]);
 }
+
+TestSuite(model_mig_optimum, .init = setup);
 
 /* Every multiset of instances that is legal on one GPU. */
 static void walk(uint64_t placed, struct set s)
@@ -39,14 +48,14 @@ static void walk(uint64_t placed, struct set s)
 		sets[set_count++] = s;
 	}
 	for (int p = 0; p < PROFILES; p++) {
-		int q = st_mig_profile_find(a100(), names[p]);
+		int q = profiles[p];
 
-		for (int k = 0; k < a100()->profiles[q].start_count; k++) {
-			int start = a100()->profiles[q].starts[k];
-			uint64_t bit = st_mig_bit(a100(), q, start);
+		for (int k = 0; k < a100->profiles[q].start_count; k++) {
+			int start = a100->profiles[q].starts[k];
+			uint64_t bit = st_mig_bit(a100, q, start);
 			struct set more = s;
 
-			if (bit < (placed & ~bit) || !st_mig_can_place(a100(), placed, q, start))
+			if (bit < (placed & ~bit) || !st_mig_can_place(a100, placed, q, start))
 				continue; /* bits ascend: each set of places once */
 			more.n[p]++;
 			walk(placed | bit, more);
@@ -56,6 +65,7 @@ static void walk(uint64_t placed, struct set s)
 
 /* What counts: memory units, or workloads. */
 static const int by_units[PROFILES] = {1, 2, 4, 4, 8}, by_count[PROFILES] = {1, 1, 1, 1, 1};
+static const int *const worths[2] = {by_units, by_count};
 
 /* The most that GPUs can hold of these requests. */
 static int optimum(const struct set *left, int gpus, const int *worth)
@@ -110,12 +120,11 @@ static void site_free(struct site *s)
 	st_cluster_free(s->c);
 }
 
-/* What is placed of the requests in this order; the GPUs are empty again afterwards. */
-static int online(struct site *s, const int *requests, int count, const int *worth)
+/* What is placed of the requests in this order, by each worth; the GPUs are empty again afterwards. */
+static void online(struct site *s, const int *requests, int count, int64_t sum[2])
 {
 	char uids[REQUESTS][16];
 	bool placed[REQUESTS] = {false};
-	int sum = 0;
 
 	for (int i = 0; i < count; i++) {
 		struct st_request req = place_request(1, place_mig(names[requests[i]], 1));
@@ -130,12 +139,12 @@ static int online(struct site *s, const int *requests, int count, const int *wor
 		cr_assert_eq(po_placer_choose(s->p, &req, node, 0, &d), BP_OK);
 		cr_assert_eq(st_cluster_reserve(s->c, &id, &d, NULL), 0);
 		placed[i] = true;
-		sum += worth[requests[i]];
+		for (int k = 0; k < 2; k++)
+			sum[k] += worths[k][requests[i]];
 	}
 	for (int i = 0; i < count; i++)
 		if (placed[i])
 			place_gone(s->c, uids[i]);
-	return sum;
 }
 
 static const int64_t mixes[][PROFILES] = {
@@ -166,47 +175,281 @@ static int draw_requests(struct rng *r, const int64_t *weight, int gpus, bool fu
 	return count;
 }
 
-/* Permille of the optimum that a policy reaches, over all mixes and numbers of GPUs. */
-static int64_t reached(const char *policy, bool full, const int *worth)
+/* ---- the comparison ---- */
+
+#define MIXES 5
+#define ROUNDS 100
+
+static const char *const mix_names[MIXES] = {"uniform", "small", "large", "bimodal", "middle"};
+
+/* Policies; then who may also refuse what fits and knows all, who refuses nothing and knows all, who
+ * refuses nothing and knows the mix, and the last one where it aims at the other worth. */
+enum { CA_FGD, FGD, BESTFIT, FIRSTFIT, REFUSING, FORESEEN, ONLINE, OTHER_AIM, WHO };
+#define POLICIES REFUSING
+static const char *const policies[POLICIES] = {"ca-fgd", "fgd", "bestfit", "firstfit"};
+
+struct sums {
+	int64_t of[WHO][2]; /* by each worth */
+};
+
+static int sum_of(const int placed[PROFILES], const int *worth)
 {
-	int64_t got = 0, want = 0;
+	int sum = 0;
+
+	for (int p = 0; p < PROFILES; p++)
+		sum += placed[p] * worth[p];
+	return sum;
+}
+
+static void references(const struct sm_graph *g, struct sm_online *const best[2], int gpus,
+		       const int *requests, int count, const struct set *all, struct sums *s)
+{
+	for (int k = 0; k < 2; k++) {
+		int refusing = optimum(all, gpus, worths[k]);
+		int foreseen = sm_foreseen(g, requests, count, worths[k]);
+		int placed[PROFILES];
+
+		cr_assert_leq(foreseen, refusing);
+		sm_online_play(best[k], requests, count, placed);
+		cr_assert_leq(sum_of(placed, worths[k]), foreseen);
+		s->of[REFUSING][k] += refusing;
+		s->of[FORESEEN][k] += foreseen;
+		s->of[ONLINE][k] += sum_of(placed, worths[k]);
+		s->of[OTHER_AIM][1 - k] += sum_of(placed, worths[1 - k]);
+	}
+}
+
+/* Of one mix and number of GPUs. */
+static struct sums compare(struct rng *r, const int64_t *weight, int gpus, bool full)
+{
+	struct sm_mix mix = {.most = REQUESTS, .capacity = !full};
+	struct sums s = {{{0}}};
+	struct sm_graph *g;
+	struct sm_online *best[2];
+	struct site sites[POLICIES];
+
+	g = sm_graph_new(a100, profiles, gpus);
+	memcpy(mix.weight, weight, sizeof(mix.weight));
+	for (int k = 0; k < 2; k++)
+		best[k] = sm_online_new(g, &mix, worths[k]);
+	for (int p = 0; p < POLICIES; p++)
+		sites[p] = site_new(policies[p], weight, gpus);
+	for (int round = 0; round < ROUNDS; round++) {
+		int requests[REQUESTS];
+		struct set all;
+		int count = draw_requests(r, weight, gpus, full, requests, &all);
+
+		for (int p = 0; p < POLICIES; p++)
+			online(&sites[p], requests, count, s.of[p]);
+		references(g, best, gpus, requests, count, &all, &s);
+	}
+	for (int p = 0; p < POLICIES; p++)
+		site_free(&sites[p]);
+	for (int k = 0; k < 2; k++)
+		sm_online_free(best[k]);
+	sm_graph_free(g);
+	return s;
+}
+
+static double percent(const struct sums *s, int who, int of, int worth)
+{
+	return 100 * (double)s->of[who][worth] / (double)s->of[of][worth];
+}
+
+static void print_part(const char *what, const struct sums *s, int who)
+{
+	printf("  %-8s", what);
+	for (int k = 0; k < 2; k++)
+		for (int of = REFUSING; of <= ONLINE; of++)
+			printf(" %5.1f", percent(s, who, of, k));
+	printf("\n");
+}
+
+/* All mixes and numbers of GPUs together; prints them one by one. */
+static struct sums compare_all(bool full)
+{
+	struct sums all = {{{0}}}, of_mix[MIXES] = {0}, of_gpus[3] = {0};
 	struct rng r;
 
 	rng_init(&r, 11);
-	for (int k = 0; k < 15; k++) {
-		int gpus = 1 + k % 3;
-		struct site s = site_new(policy, mixes[k / 3], gpus);
+	for (int k = 0; k < 3 * MIXES; k++) {
+		struct sums s = compare(&r, mixes[k / 3], 1 + k % 3, full);
 
-		for (int round = 0; round < 40; round++) {
-			int requests[REQUESTS];
-			struct set all;
-			int count = draw_requests(&r, mixes[k / 3], gpus, full, requests, &all);
-
-			got += online(&s, requests, count, worth);
-			want += optimum(&all, gpus, worth);
+		for (int i = 0; i < 2 * WHO; i++) {
+			of_mix[k / 3].of[i / 2][i % 2] += s.of[i / 2][i % 2];
+			of_gpus[k % 3].of[i / 2][i % 2] += s.of[i / 2][i % 2];
+			all.of[i / 2][i % 2] += s.of[i / 2][i % 2];
 		}
-		site_free(&s);
 	}
-	return got * 1000 / want;
+	printf("%s: ca-fgd in %% of who knows all and may refuse, knows all, knows the mix;\n"
+	       "  three times units, three times workloads\n",
+	       full ? "12 requests" : "requests up to the capacity");
+	for (int m = 0; m < MIXES; m++)
+		print_part(mix_names[m], &of_mix[m], CA_FGD);
+	for (int i = 0; i < 3; i++)
+		print_part((const char *const[]){"1 GPU", "2 GPUs", "3 GPUs"}[i], &of_gpus[i],
+			   CA_FGD);
+	printf("  together:\n");
+	for (int p = 0; p < POLICIES; p++)
+		print_part(policies[p], &all, p);
+	printf("  the third, for most workloads: %.1f %% of ca-fgd's units; for most units: %.1f %% "
+	       "of its workloads\n",
+	       percent(&all, OTHER_AIM, CA_FGD, 0), percent(&all, OTHER_AIM, CA_FGD, 1));
+	return all;
 }
 
+/* Requests that would fit the units: within 3 % in each respect. */
 Test(model_mig_optimum, near_one_who_knows_all_requests)
 {
-	static const char *const policies[] = {"ca-fgd", "fgd", "bestfit", "firstfit"};
-	int64_t v[4][4];
+	struct sums s;
 
 	walk(0, (struct set){{0}});
 	cr_assert_eq(set_count, 38);
-	for (int p = 0; p < 4; p++) {
-		for (int k = 0; k < 4; k++)
-			v[p][k] = reached(policies[p], k >= 2, k % 2 ? by_count : by_units);
-		printf("%s: permille of the optimum, up to the capacity: units %lld, workloads %lld; "
-		       "12 requests: units %lld, workloads %lld\n",
-		       policies[p], (long long)v[p][0], (long long)v[p][1], (long long)v[p][2],
-		       (long long)v[p][3]);
+	s = compare_all(false);
+	cr_expect_geq(percent(&s, CA_FGD, FORESEEN, 0), 97);
+	cr_expect_geq(percent(&s, CA_FGD, FORESEEN, 1), 98);
+	cr_expect_geq(percent(&s, CA_FGD, ONLINE, 0), 99);
+	cr_expect_geq(percent(&s, CA_FGD, ONLINE, 1), 99.5);
+	cr_expect_lt(percent(&s, FIRSTFIT, FORESEEN, 0), 95);
+	cr_expect_geq(percent(&s, CA_FGD, REFUSING, 0), 96);
+	cr_expect_geq(percent(&s, CA_FGD, REFUSING, 1), 98);
+}
+
+/* More requests than fit: the most units and the most workloads are two aims, for who wants the second
+ * puts small instances where they keep large ones out. */
+Test(model_mig_optimum, near_it_when_not_all_fit)
+{
+	struct sums s;
+
+	walk(0, (struct set){{0}});
+	s = compare_all(true);
+	cr_expect_geq(percent(&s, CA_FGD, FORESEEN, 0), 97.5);
+	cr_expect_geq(percent(&s, CA_FGD, ONLINE, 0), 98.5);
+	cr_expect_geq(percent(&s, CA_FGD, ONLINE, 1), 92);
+	cr_expect_gt(percent(&s, CA_FGD, FORESEEN, 0), percent(&s, FIRSTFIT, FORESEEN, 0));
+	cr_expect_gt(percent(&s, CA_FGD, OTHER_AIM, 0), 102);
+	cr_expect_geq(percent(&s, CA_FGD, OTHER_AIM, 1), 97);
+	cr_expect_geq(percent(&s, CA_FGD, REFUSING, 0), 93);
+}
+
+/* ---- the references against plain search: every start of every GPU, nothing taken for alike ---- */
+
+#define GPUS 2
+#define FEW 4
+
+static int plain_foreseen(const uint64_t placed[GPUS], const int *requests, int count,
+			  const int *worth)
+{
+	int q, best = -1;
+
+	if (count == 0)
+		return 0;
+	q = profiles[*requests];
+	for (int i = 0; i < GPUS * a100->profiles[q].start_count; i++) {
+		uint64_t next[GPUS] = {placed[0], placed[1]};
+		int start = a100->profiles[q].starts[i / GPUS], v;
+
+		if (!st_mig_can_place(a100, placed[i % GPUS], q, start))
+			continue;
+		next[i % GPUS] |= st_mig_bit(a100, q, start);
+		v = worth[*requests] + plain_foreseen(next, requests + 1, count - 1, worth);
+		best = v > best ? v : best;
 	}
-	cr_expect_geq(v[0][0], 960);
-	cr_expect_geq(v[0][1], 970);
-	cr_expect_gt(v[0][0], v[3][0]);
-	cr_expect_gt(v[0][2], v[3][2]);
+	return best >= 0 ? best : plain_foreseen(placed, requests + 1, count - 1, worth);
+}
+
+static double plain_mean(const uint64_t placed[GPUS], const struct sm_mix *mix, int left, int room,
+			 const int *worth)
+{
+	double sum = 0, total = 0;
+
+	for (int p = 0; left > 0 && p < PROFILES; p++) {
+		int q = profiles[p];
+		int rest = room - (mix->capacity ? by_units[p] : 0);
+		double best = -1;
+
+		total += (double)mix->weight[p];
+		for (int i = 0; rest >= 0 && i < GPUS * a100->profiles[q].start_count; i++) {
+			uint64_t next[GPUS] = {placed[0], placed[1]};
+			int start = a100->profiles[q].starts[i / GPUS];
+			double v;
+
+			if (!st_mig_can_place(a100, placed[i % GPUS], q, start))
+				continue;
+			next[i % GPUS] |= st_mig_bit(a100, q, start);
+			v = worth[p] + plain_mean(next, mix, left - 1, rest, worth);
+			best = v > best ? v : best;
+		}
+		if (rest >= 0 && best < 0)
+			best = plain_mean(placed, mix, left - 1, rest, worth);
+		sum += rest >= 0 ? (double)mix->weight[p] * best : 0;
+	}
+	return total > 0 ? sum / total : 0;
+}
+
+/* The mean of what is placed of every sequence there is. */
+static double played_mean(struct sm_online *o, const struct sm_mix *mix, int room, const int *worth)
+{
+	double sum = 0, all = 0;
+	int sequences = 1;
+
+	for (int i = 0; i < mix->most; i++)
+		sequences *= PROFILES;
+	for (int code = 0; code < sequences; code++) {
+		int requests[FEW], placed[PROFILES], count = 0, units = 0;
+		double weight = 1;
+
+		for (int i = 0, c = code; i < mix->most; i++, c /= PROFILES) {
+			units += by_units[c % PROFILES];
+			if (!mix->capacity || units <= room)
+				requests[count++] = c % PROFILES;
+			else
+				units = room; /* nothing fits any more */
+			weight *= (double)mix->weight[c % PROFILES];
+		}
+		sm_online_play(o, requests, count, placed);
+		sum += weight * sum_of(placed, worth);
+		all += weight;
+	}
+	return sum / all;
+}
+
+static void check_references(const struct sm_graph *g, struct rng *r, const struct sm_mix *mix,
+			     int gpus, const int *worth)
+{
+	/* The second GPU is full where it is not meant to be there. */
+	uint64_t placed[GPUS] = {0, gpus < 2 ? st_mig_bit(a100, profiles[4], 0) : 0};
+	struct sm_online *o = sm_online_new(g, mix, worth);
+	double want = plain_mean(placed, mix, mix->most, 8 * gpus, worth);
+
+	cr_expect_float_eq(sm_online_expected(o), want, 1e-9);
+	cr_expect_float_eq(played_mean(o, mix, 8 * gpus, worth), want, 1e-9);
+	sm_online_free(o);
+	for (int round = 0; round < 10; round++) {
+		int requests[REQUESTS];
+		struct set all;
+
+		draw_requests(r, mix->weight, gpus, true, requests, &all);
+		cr_expect_eq(sm_foreseen(g, requests, mix->most, worth),
+			     plain_foreseen(placed, requests, mix->most, worth));
+	}
+}
+
+Test(model_mig_optimum, references_equal_plain_search)
+{
+	struct rng r;
+
+	rng_init(&r, 3);
+	for (int gpus = 1; gpus <= GPUS; gpus++) {
+		struct sm_graph *g = sm_graph_new(a100, profiles, gpus);
+
+		for (int k = 0; k < 2 * 2 * MIXES; k++) {
+			struct sm_mix mix = {.most = gpus < 2 ? FEW : FEW - 1,
+					     .capacity = k / 2 % 2};
+
+			memcpy(mix.weight, mixes[k / 4], sizeof(mix.weight));
+			check_references(g, &r, &mix, gpus, worths[k % 2]);
+		}
+		sm_graph_free(g);
+	}
 }

@@ -36,6 +36,8 @@ struct scene {
 	_Atomic int hold; /* enum en_nri_method + 1; 0 = none */
 	sem_t held, go_on;
 	_Atomic unsigned undone, synchronized;
+	_Atomic bool hold_undo; /* the same for taking back what came too late */
+	char undone_id[130];    /* of the last one, read behind the hold */
 };
 
 static inline void scene_handle(void *ctx, struct en_nri_request *take_r, struct en_nri_reply *ret)
@@ -60,6 +62,11 @@ static inline void scene_undo(void *ctx, const char *id)
 {
 	struct scene *s = ctx;
 
+	if (atomic_load(&s->hold_undo)) {
+		sem_post(&s->held);
+		sem_wait(&s->go_on);
+	}
+	snprintf(s->undone_id, sizeof(s->undone_id), "%s", id);
 	s->inner.undo(s->inner.ctx, id);
 	atomic_fetch_add(&s->undone, 1);
 }

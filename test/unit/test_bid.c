@@ -1,5 +1,6 @@
-/* Parts of the bid prices: what CPU costs beside busy GPUs; MIG: layouts against the rules of placement state by state, their values against
- * what they lead to, and what nodes are worth and would host. */
+/* Parts of the bid prices: what is paid beside the value lost (CPU beside busy GPUs, types in much use); MIG:
+ * layouts against the rules of placement state by state, their values against what they lead to, and what
+ * nodes are worth and would host. */
 #include <criterion/criterion.h>
 
 #include "fragmentation/measure_internal.h"
@@ -221,6 +222,45 @@ Test(bid, cpu_goes_where_it_is_not_beside_gpus)
 	cr_expect_eq(fr_measure_score(m, many, 96000, NULL, 0), -2);
 	cr_expect_eq(fr_measure_score(m, none, 32000, NULL, 0), 0);
 	cr_expect_eq(fr_measure_score(m, few, 64000, NULL, 0), 0);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}
+
+/* Nobody names a model yet; who will finds some of each: what is scarce costs more than what is not. */
+Test(bid, a_type_that_is_in_use_more_than_others_costs_more)
+{
+	static const struct place_class mix[] = {
+		{1, 4000, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL}};
+	static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct st_item it = place_whole(1);
+	struct fr_measure *m;
+	int32_t score[2];
+
+	for (uint32_t i = 0; i < 8; i++) {
+		cr_assert_eq(place_node(c, names[i], 64000, 1, i < 4 ? 16000 : 32000), i);
+		if (i < 3)
+			place_hold(c, i, names[i], &it, 0, 0);
+	}
+	m = place_measure(c, FR_BID, mix, 1);
+	for (int published = 0; published < 2; published++) {
+		for (int side = 0; side < 2; side++) {
+			uint32_t node = side == 0 ? 3 : 4;
+			struct fr_gpu g = fr_gpu_load(m, node, 0), after;
+			struct fr_change ch = {.before = g.row, .times = 1};
+
+			after = fr_gpu_after_whole(m, &g);
+			ch.after = after.row;
+			score[side] = fr_measure_score_exact(m, node, 60000, &ch, 1);
+		}
+		if (published == 0)
+			cr_expect_eq(score[0], score[1], "not told yet");
+		fr_measure_price_publish(m);
+	}
+	/* 75 and 0 % of them, 37.5 % of all: 30 milli by the difference. */
+	cr_expect_eq(m->types[0].scarcity, 30 * (1 << FR_PRICE_BITS) * 375 / 1000);
+	cr_expect_eq(m->types[1].scarcity, -30 * (1 << FR_PRICE_BITS) * 375 / 1000);
+	cr_expect_lt(score[0], score[1]);
 	fr_measure_free(m);
 	st_cluster_free(c);
 }

@@ -380,6 +380,96 @@ Test(enforcer_agent, one_at_a_time_and_the_next_takes_over)
 	stage_fini(&s);
 }
 
+/* ---- nothing is forgotten while something is away ---- */
+
+static void driver(const struct stage *s, const char *version)
+{
+	hardware_nvml(&s->h,
+		      "driver %s\n"
+		      "gpu uuid=%s name=NVIDIA_A100-SXM4-80GB mem=81920 minor=0 bus=0\n"
+		      "gpu uuid=%s name=NVIDIA_A100-SXM4-80GB mem=81920 minor=1 bus=1\n",
+		      version, s->node.gpus[0].uuid, s->node.gpus[1].uuid);
+}
+
+/* The driver does not answer when the agent starts and the runtime tells what runs. */
+Test(enforcer_agent, containers_are_known_when_the_driver_comes)
+{
+	static struct stage s;
+	struct nt_container c = {.id = "c1",
+				 .pod_id = "p",
+				 .name = "main",
+				 .state = 3,
+				 .env = {NULL, "NVIDIA_GPU_MEMORY_REQUEST=1000",
+					 "NVIDIA_GPU_MEMORY_LIMIT=1000"}};
+	struct fake_handshake h = {.pod_count = 1, .container_count = 1, .containers = &c};
+	char visible[128], pipe[128], pipe_env[160];
+	struct ef_pod p;
+	struct nt_pod pod;
+
+	stage_init(&s, false);
+	arg(&s, "probe-seconds", "1");
+	ef_pod_shared(&p, "p", &s.node, ST_MODE_TIME_SLICING, 0, 1000);
+	pod = (struct nt_pod){.id = "p",
+			      .name = "p",
+			      .uid = "p",
+			      .ns = p.spec.ns,
+			      .annotation_count = p.spec.annotation_count,
+			      .annotations = p.spec.annotations};
+	snprintf(visible, sizeof(visible), "NVIDIA_VISIBLE_DEVICES=%s", s.node.gpus[0].uuid);
+	snprintf(pipe, sizeof(pipe), "%s", hardware_path(&s.h, "pipe"));
+	snprintf(pipe_env, sizeof(pipe_env), "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps");
+	c.env[0] = visible;
+	c.env[3] = pipe_env;
+	c.mounts[0].source = pipe;
+	c.mounts[0].target = "/run/nvidia-mps";
+	h.pods = &pod;
+	hardware_nvml(&s.h, "%s", "");
+	stage_start(&s);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, &h), 0x2628);
+	expect_log(&s, "event=nri-connected");
+	expect_page(&s, "/metrics", 200, "tessera_containers_holding 0\n");
+	driver(&s, "615.71.09");
+	expect_page(&s, "/metrics", 200, "tessera_containers_holding 1\n");
+	expect_page(&s, "/metrics", 200, "tessera_container_reports_total{kind=\"slipped\"} 0\n");
+	stage_end(&s);
+	ef_pod_fini(&p);
+	stage_fini(&s);
+}
+
+/* Another driver is loaded before the runtime has told anything: the namespaces of an agent before this one may
+ * all be in use. */
+Test(enforcer_agent, namespaces_stay_while_nobody_tells_whose_they_are)
+{
+	static struct stage s;
+	char command[1024];
+
+	stage_init(&s, false);
+	arg(&s, "probe-seconds", "1");
+	driver(&s, "615.1");
+	stage_start(&s);
+	expect_page(&s, "/metrics", 200, "tessera_mps_state{state=\"ready\"} 1\n");
+	snprintf(command, sizeof(command),
+		 "CUDA_MPS_PIPE_DIRECTORY=%s %s -p 3 namespace create ts_before --server=shared",
+		 hardware_path(&s.h, "pipe"), s.h.control);
+	/* NOLINTNEXTLINE(cert-env33-c): the fake tool */
+	cr_assert_eq(system(command), 0);
+	cr_assert(hardware_exists(&s.h, "pipe/shared/ts_before"));
+	for (int i = 2; i < 5; i++) {
+		char version[16], want[64];
+
+		snprintf(version, sizeof(version), "615.%d", i);
+		snprintf(want, sizeof(want), "event=driver-loaded version=%s", version);
+		driver(&s, version);
+		expect_log(&s, want);
+	}
+	cr_expect(hardware_exists(&s.h, "pipe/shared/ts_before"));
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	while (hardware_exists(&s.h, "pipe/shared/ts_before"))
+		usleep(1000); /* nobody has it: it goes */
+	stage_end(&s);
+	stage_fini(&s);
+}
+
 static void write_static(const struct stage *s, const char *memory)
 {
 	hardware_file(

@@ -377,6 +377,22 @@ Test(enforcer_apply, volumes_are_no_way_around)
 		{{"/run", "/host/run"}, "sockets of MPS"},
 		{{"/var/run", "/host/run"}, "sockets of MPS"},
 		{{"/", "/host"}, "sockets of MPS"},
+		/* The same places by other words: nobody on the way straightens them. */
+		{{"/dev/null", "/var//run/./nvidia-container-devices/all"}, "asks for GPUs"},
+		{{"/dev/null", "/x/../var/run/nvidia-container-devices/"}, "asks for GPUs"},
+		{{"/dev/null", "//var/run/x/..//nvidia-container-devices"}, "asks for GPUs"},
+		{{"/run//nvidia-mps", "/mnt"}, "sockets of MPS"},
+		{{"//run/./nvidia-mps/", "/mnt"}, "sockets of MPS"},
+		{{"/var//run/nvidia-mps", "/mnt"}, "sockets of MPS"},
+		{{"/run/", "/mnt"}, "sockets of MPS"},
+		{{"//", "/host"}, "sockets of MPS"},
+		{{"/..", "/host"}, "sockets of MPS"},
+		{{"/run/nvidia-mps", "/run//nvidia-mps"},
+		 "sockets of MPS"}, /* ours does not replace it */
+		{{"/run/nvidia-mps/../x", "/mnt"}, NULL},
+		{{"/run/nvidia-mps..", "/mnt"}, NULL},
+		{{"", ""}, NULL},
+		{{"run", "/mnt"}, NULL}, /* no file */
 		{{"/run/nvidia-mps-other", "/mnt"}, NULL},
 		{{"/var/run/secrets", "/var/run/secrets"}, NULL},
 		{{"/data", "/run/nvidia-mps/x"}, NULL},

@@ -291,4 +291,10 @@ Test(kube_bind, pod_is_read)
 	fake_api_answer(f.api, "GET", POD, 200, "[]");
 	read_it();
 	cr_assert(journal_wait(&j, "unknown node=- text=the answer is no pod"));
+	/* Its owner cannot hide it: the outcome of a bind is read from it. */
+	fake_api_answer(f.api, "GET", POD, 200,
+			"{\"metadata\":{\"uid\":\"u-1\",\"annotations\":{\"k\":\"\\u0000\"}},"
+			"\"spec\":{\"nodeName\":\"n8\"}}");
+	read_it();
+	cr_assert(journal_wait(&j, "found node=n8"));
 }

@@ -130,6 +130,39 @@ Test(kube_json, nul_bytes)
 	cr_assert_eq(parse("[\0]", 3, &tree, NULL), ERR_INVALID);
 }
 
+Test(kube_json, stored_by_the_api_server)
+{
+	static const struct {
+		const char *text, *want; /* as printed again */
+	} rows[] = {
+		{"{\"a\":\"x\\u0000y\"}", "{\"a\":\"x\xef\xbf\xbdy\"}"},
+		{"[\"\\u0000\\u0000\",\"\\\\u0000\"]",
+		 "[\"\xef\xbf\xbd\xef\xbf\xbd\",\"\\\\u0000\"]"},
+		{"[\"\\\\\\u0000\"]", "[\"\\\\\xef\xbf\xbd\"]"},
+		{"{\"\\u0000\":1}", "{\"\xef\xbf\xbd\":1}"},
+		{"[1]", "[1]"},
+	};
+	cJSON *tree = NULL;
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char *printed;
+
+		cr_assert_eq(ku_json_parse_stored(rows[i].text, strlen(rows[i].text), &tree, &err),
+			     0, "%s: %s", rows[i].text, err.msg);
+		printed = cJSON_PrintUnformatted(tree);
+		cr_expect_str_eq(printed, rows[i].want);
+		cJSON_free(printed);
+		cJSON_Delete(tree);
+	}
+	/* All else is as strict as ever. */
+	cr_expect_eq(ku_json_parse_stored("[\"\\u0000\"", 9, &tree, &err), ERR_INVALID);
+	cr_expect_eq(ku_json_parse_stored("\\u0000", 6, &tree, &err), ERR_INVALID);
+	cr_expect_eq(ku_json_parse_stored("[\"\\u000", 7, &tree, &err), ERR_INVALID);
+	cr_expect_eq(ku_json_parse_stored("", 0, &tree, &err), ERR_INVALID);
+	cr_expect_eq(ku_json_parse_stored("[\"\0\"]", 5, &tree, &err), ERR_INVALID);
+}
+
 Test(kube_json, depth)
 {
 	char text[1024];

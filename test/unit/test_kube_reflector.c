@@ -416,6 +416,29 @@ Test(kube_reflector, consistent_first_list_and_relist)
 	cr_expect(journal_has(&j, "MODIFIED b 9\nADDED c 9\ngone a\nsynced 9\n"));
 }
 
+/* The API server takes a NUL in the value of an annotation from anybody, and tells it as an escape: one such
+ * pod is an object like others, in a list and in a watch. */
+Test(kube_reflector, a_nul_in_one_object)
+{
+	struct fake_stream *w;
+
+	fake_api_answer(f.api, "GET", PODS, 200,
+			"{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"5\"},\"items\":["
+			"{\"metadata\":{\"uid\":\"a\",\"resourceVersion\":\"5\",\"annotations\":"
+			"{\"k\":\"\\u0000\\\\u0000\"}}},"
+			"{\"metadata\":{\"uid\":\"b\",\"resourceVersion\":\"5\"}}]}");
+	w = fake_api_watch(f.api, PODS);
+	start();
+	cr_assert(journal_wait(&j, "synced 5"));
+	fake_stream_put(w,
+			"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"uid\":"
+			"\"b\",\"resourceVersion\":\"6\",\"annotations\":{\"\\u0000\":\"\"}}}}\n",
+			0);
+	fake_stream_put(w, kube_event_text("MODIFIED", "a", "7"), 0);
+	cr_assert(journal_wait(&j, "MODIFIED a 7"));
+	expect_journal("begin\nADDED a 5\nADDED b 5\nsynced 5\nMODIFIED b 6\nMODIFIED a 7\n");
+}
+
 Test(kube_reflector_parts, rv_compare)
 {
 	static const struct {

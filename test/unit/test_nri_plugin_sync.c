@@ -197,6 +197,96 @@ Test(nri_plugin, synchronize_finds_what_must_not_run)
 	world_fini(&w);
 }
 
+/* It was made while the agent was away, and has not begun: there it can still be held back. */
+Test(nri_plugin, synchronize_does_not_let_the_unguarded_start)
+{
+	struct nt_container c;
+	struct nt_pod pod;
+	struct ef_pod p;
+	struct world w;
+
+	world_init(&w, 1, 10000);
+	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	pod = pod_of(&p);
+	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=all", 0);
+	c.state = EN_NRI_CREATED;
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	expect_log(&w, "slipped u1 ns/u/main: NVIDIA_VISIBLE_DEVICES is \"all\", not " GPU(0) ";");
+	c.pid = process_put(&w, "/k/u1");
+	expect_refused(&w, "StartContainer", &p, &c, "was made while the agent was away");
+	cr_expect_eq(holdings(&w), 0);
+	/* One that is as it should be goes on. */
+	c = running("u2", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
+	c.state = EN_NRI_CREATED;
+	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
+	expect_log(&w, "");
+	c.pid = process_put(&w, "/k/u2");
+	expect_ok(&w, "StartContainer", &p, &c);
+	cr_expect_eq(holdings(&w), 1);
+	ef_pod_fini(&p);
+	world_fini(&w);
+}
+
+static void know_gpus(struct world *w, size_t count)
+{
+	struct en_node node = w->node.node;
+
+	node.gpu_count = count;
+	cr_assert_eq(en_plugin_set_node(w->plugin, &node, NULL), 0);
+}
+
+/* The driver does not answer while the runtime tells what runs: nothing can be said of it before it does, and
+ * nothing is lost of it. */
+Test(nri_plugin, synchronize_while_no_gpu_is_known)
+{
+	struct nt_container list[4];
+	struct nt_pod pods[2];
+	struct ef_pod pa, pb;
+	struct world w;
+
+	world_init(&w, 2, 10000);
+	ef_pod_shared(&pa, "a", &w.node, TIME, 0, 1000);
+	ef_pod_shared(&pb, "b", &w.node, TIME, 1, 1000);
+	pods[0] = pod_of(&pa);
+	pods[1] = pod_of(&pb);
+	list[0] = running("a1", "a", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0),
+			  process_put(&w, "/k/a1"));
+	list[1] = running("a2", "a", "proxy", "NVIDIA_VISIBLE_DEVICES=all", 0);
+	list[1].mounts[0].target = NULL;
+	list[2] = running("b1", "b", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(1), 0);
+	list[3] = running("b2", "b", "other", "NVIDIA_VISIBLE_DEVICES=all", 0);
+	list[3].mounts[0].target = NULL;
+	know_gpus(&w, 0);
+	cr_expect_eq(synchronize(&w, 2, pods, 4, list, false).code, 0);
+	expect_log(&w, "");
+	cr_expect(en_plugin_waits(w.plugin));
+	expect_ok(&w, "StopContainer", &pb, &list[2]);
+	expect_ok(&w, "RemoveContainer", &pb, &list[3]);
+	know_gpus(&w, 2);
+	cr_expect_not(en_plugin_waits(w.plugin));
+	expect_log(&w, "slipped a2 ns/a/proxy: NVIDIA_VISIBLE_DEVICES is \"all\", not void;");
+	cr_expect_eq(holdings(&w), 1);
+	know_gpus(&w, 2);
+	expect_log(&w, "");
+	/* What was known stays known. */
+	know_gpus(&w, 0);
+	cr_expect_eq(synchronize(&w, 1, pods, 1, list, false).code, 0);
+	cr_expect_not(en_plugin_waits(w.plugin));
+	cr_expect_eq(holdings(&w), 1);
+	/* A new connection tells all of it again. */
+	list[2].id = "b3";
+	cr_expect_eq(synchronize(&w, 2, pods, 3, list, false).code, 0);
+	cr_expect(en_plugin_waits(w.plugin));
+	cr_expect_eq(synchronize(&w, 0, NULL, 0, NULL, false).code, 0);
+	cr_expect_not(en_plugin_waits(w.plugin));
+	know_gpus(&w, 2);
+	cr_expect_eq(holdings(&w), 0);
+	expect_log(&w, "");
+	ef_pod_fini(&pa);
+	ef_pod_fini(&pb);
+	world_fini(&w);
+}
+
 Test(nri_plugin, pods_that_are_gone)
 {
 	const char *const there[] = {"a"};

@@ -1,4 +1,6 @@
 /* The plugin's threads when things go wrong: late answers, lost connections, and coming back. */
+#include <malloc.h>
+
 #include "test/unit/nri_scene.h"
 
 /* ---- late answers ---- */
@@ -39,6 +41,41 @@ Test(nri_runtime, a_late_create_is_refused_in_time_and_undone)
 	cr_expect_eq(holdings(&s), 1);
 	cr_expect_eq(figures(&s).late, 3);
 	cr_expect(figures(&s).connected);
+	buf_fini(&b);
+	scene_fini(&s);
+	ef_pod_fini(&p);
+}
+
+/* While the second thread takes it back, the first one has done with the call, and reads on. */
+Test(nri_runtime, a_late_create_is_undone_by_its_own_name)
+{
+	struct buf b = BUF_INIT, nothing = BUF_INIT;
+	struct ef_pod p;
+	struct scene s;
+
+	mallopt(M_PERTURB, 0xa5); /* what was freed is not what it was */
+	scene_init(&s);
+	s.options.budget_ms = 30;
+	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
+	scene_start(&s);
+	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
+	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	atomic_store(&s.hold_undo, true);
+	put_container(&b, &p, "c1", "main");
+	cr_expect_eq(fake_runtime_call(&s.runtime, "CreateContainer", &b, PATIENCE, NULL, NULL, 0),
+		     4);
+	sem_wait(&s.held);
+	sem_post(&s.go_on);
+	sem_wait(&s.held); /* it is to be undone */
+	/* The second answer comes after a whole round of the first thread. */
+	for (int i = 0; i < 2; i++)
+		cr_expect_eq(fake_runtime_call(&s.runtime, "RunPodSandbox", &nothing, PATIENCE,
+					       NULL, NULL, 0),
+			     0);
+	sem_post(&s.go_on);
+	wait_for(is_undone, &s);
+	cr_expect_str_eq(s.undone_id, "c1");
+	cr_expect_eq(holdings(&s), 0);
 	buf_fini(&b);
 	scene_fini(&s);
 	ef_pod_fini(&p);

@@ -221,6 +221,7 @@ static void end(struct agent *a)
 	en_measurer_free(a->measurer);
 	en_limits_free(a->limits);
 	en_static_free(a->statics);
+	run_stops_free(a);
 	free(a->probe);
 	free(a->spare);
 	free(a->report);
@@ -246,6 +247,7 @@ int en_run_main(int argc, char *const *argv)
 	int rc;
 
 	a.lock_fd = -1;
+	a.proc = "/proc";
 	if (en_run_options_parse(argc, argv, NULL, &a.o, &err) != 0) {
 		fprintf(stderr, "tessera-enforcer run: %s\n", err.msg);
 		return 2;

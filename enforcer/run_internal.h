@@ -31,7 +31,6 @@
 #include "kube/client.h"
 #include "kube/event.h"
 
-#define RUN_STOPS_MAX 64
 #define RUN_SUSPECTS_MAX 64
 #define RUN_SAID_MAX 64
 #define RUN_DRAINED_MAX 128
@@ -39,6 +38,7 @@
 
 /* A container that is to be stopped. */
 struct run_stop {
+	struct run_stop *next;
 	char id[129], name[400];
 	uint32_t pid;
 };
@@ -62,6 +62,7 @@ struct agent {
 	struct en_measurer *measurer;
 	struct en_usage *usage;
 	struct en_http *http;
+	const char *proc; /* "/proc" */
 	char mps_run_dir[EN_PATH_CAP], usage_path[EN_PATH_CAP], cgroup_mount[EN_CGROUP_CAP];
 	int64_t started_ms;
 
@@ -98,8 +99,7 @@ struct agent {
 	struct en_condition condition;
 	struct en_doctor_report *report; /* count 0: has not run yet */
 	struct en_static *statics;       /* NULL: allocations come from annotations */
-	size_t stop_count;
-	struct run_stop stops[RUN_STOPS_MAX];
+	struct run_stop *stops;
 };
 
 int64_t run_now_ms(void);             /* monotonic */
@@ -135,6 +135,7 @@ bool run_is_ours(void *ctx, uint32_t pid);
 bool run_is_our_pod(void *ctx, const char *ns, const char *pod);
 void run_node_event(struct agent *a, enum ku_event_type type, const char *reason, const char *text);
 void run_stop_due(struct agent *a);
+void run_stops_free(struct agent *a);
 /* Ends the container's MPS clients, where it has any; waits a little. */
 void run_drain(struct agent *a, const struct en_holding *h);
 

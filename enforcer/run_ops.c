@@ -197,15 +197,19 @@ static const struct {
 
 static void stop_later(struct agent *a, const struct en_report *r)
 {
-	pthread_mutex_lock(&a->lock);
-	if (a->stop_count < RUN_STOPS_MAX) {
-		struct run_stop *s = &a->stops[a->stop_count++];
+	struct run_stop *s = calloc(1, sizeof(*s));
 
-		snprintf(s->id, sizeof(s->id), "%s", r->id);
-		snprintf(s->name, sizeof(s->name), "%.63s/%.253s/%.63s", r->ns, r->pod,
-			 r->container);
-		s->pid = r->pid;
+	if (s == NULL) {
+		log_event(a->log, LOG_LEVEL_ERROR, "stop-failed", "id=%s reason=%s", r->id,
+			  "\"out of memory\"");
+		return;
 	}
+	snprintf(s->id, sizeof(s->id), "%s", r->id);
+	snprintf(s->name, sizeof(s->name), "%.63s/%.253s/%.63s", r->ns, r->pod, r->container);
+	s->pid = r->pid;
+	pthread_mutex_lock(&a->lock);
+	s->next = a->stops;
+	a->stops = s;
 	pthread_mutex_unlock(&a->lock);
 	run_wake(a);
 }
@@ -287,7 +291,7 @@ static void stop_one(struct agent *a, const struct run_stop *s)
 	int r;
 
 	/* The process must still be that container's: numbers are given again. */
-	r = en_cgroup_of("/proc", s->pid, s->id, leaf, &err);
+	r = en_cgroup_of(a->proc, s->pid, s->id, leaf, &err);
 	if (r == 0)
 		r = en_cgroup_join(a->cgroup_mount, leaf, dir, &err);
 	if (r == ERR_NOT_FOUND)
@@ -308,18 +312,34 @@ static void stop_one(struct agent *a, const struct run_stop *s)
 		  log_quote(s->name, name, sizeof(name)), s->id);
 }
 
+static struct run_stop *take_stops(struct agent *a)
+{
+	struct run_stop *list;
+
+	pthread_mutex_lock(&a->lock);
+	list = a->stops;
+	a->stops = NULL;
+	pthread_mutex_unlock(&a->lock);
+	return list;
+}
+
 void run_stop_due(struct agent *a)
 {
-	struct run_stop s;
-	bool more;
+	struct run_stop *list = take_stops(a), *s;
 
-	do {
-		pthread_mutex_lock(&a->lock);
-		more = a->stop_count > 0;
-		if (more)
-			s = a->stops[--a->stop_count];
-		pthread_mutex_unlock(&a->lock);
-		if (more)
-			stop_one(a, &s);
-	} while (more);
+	while ((s = list) != NULL) {
+		list = s->next;
+		stop_one(a, s);
+		free(s);
+	}
+}
+
+void run_stops_free(struct agent *a)
+{
+	struct run_stop *list = take_stops(a), *s;
+
+	while ((s = list) != NULL) {
+		list = s->next;
+		free(s);
+	}
 }

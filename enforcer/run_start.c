@@ -43,7 +43,7 @@ static int start_limits(struct agent *a, struct err *err)
 
 	if (a->o.cgroup_mount[0] != '\0')
 		r = en_cgroup_join(a->o.cgroup_mount, "", a->cgroup_mount, err);
-	else if (en_cgroup_mount("/proc", a->cgroup_mount, &why) != 0)
+	else if (en_cgroup_mount(a->proc, a->cgroup_mount, &why) != 0)
 		log_event(a->log, LOG_LEVEL_WARN, "no-memory-limits", "reason=%s",
 			  log_quote(why.msg, quoted, sizeof(quoted)));
 	return r == 0 ? en_limits_new(&lo, &a->limits, err) : r;

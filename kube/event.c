@@ -15,10 +15,20 @@
 #define MESSAGE_CAP 1025
 #define DEADLINE_MS 10000
 
+/* What waits to be sent, of one reason. */
+struct lane {
+	UT_hash_handle hh;
+	struct lane *next; /* of those in which something waits */
+	char *reason;
+	struct entry *first, **end;
+	unsigned waiting;
+};
+
 /* One Event object, and what is known of it. */
 struct entry {
 	UT_hash_handle hh;
-	struct entry *next; /* in the queue */
+	struct entry *next; /* in its lane */
+	struct lane *lane;
 	struct ku_events *events;
 	struct ku_call *call; /* in flight; of the client's thread */
 	char *key;            /* type, kind, uid, reason, ns, name: parts of one block, see parts */
@@ -41,8 +51,9 @@ struct ku_events {
 
 	pthread_mutex_t lock; /* of the rest */
 	struct entry *entries;
-	struct entry *queue, **queue_end;
-	int64_t tokens_us, filled_us; /* bucket: time that is paid for */
+	struct lane *lanes;
+	struct lane *turn, **turn_end; /* in which something waits: one of each, in turn */
+	int64_t tokens_us, filled_us;  /* bucket: time that is paid for */
 	uint64_t serial;
 	struct ku_events_stats stats;
 };
@@ -68,19 +79,67 @@ static void drop_entry(struct ku_events *e, struct entry *n)
 	free(n);
 }
 
-/* Makes room by forgetting what is old and done. */
-static void expire(struct ku_events *e, int64_t now_us)
+static struct lane *get_lane(struct ku_events *e, const char *reason)
 {
-	struct entry *n, *next;
+	struct lane *l;
 
-	HASH_ITER(hh, e->entries, n, next) {
-		if (!n->queued && n->call == NULL && now_us - n->last_us > WINDOW_US)
-			drop_entry(e, n);
+	HASH_FIND_STR(e->lanes, reason, l);
+	if (l != NULL)
+		return l;
+	l = calloc(1, sizeof(*l));
+	if (l == NULL || (l->reason = strdup(reason)) == NULL) {
+		free(l);
+		return NULL;
 	}
+	l->end = &l->first;
+	HASH_ADD_KEYPTR(hh, e->lanes, l->reason, strlen(l->reason), l);
+	if (HASH_ADDED(l, hh))
+		return l;
+	free(l->reason);
+	free(l);
+	return NULL;
+}
+
+static struct entry *lane_pop(struct lane *l)
+{
+	struct entry *n = l->first;
+
+	l->first = n->next;
+	if (l->first == NULL)
+		l->end = &l->first;
+	l->waiting--;
+	n->queued = false;
+	return n;
+}
+
+/* Room for one more of that lane: of what is sent already the oldest is forgotten, or one goes that waits in
+ * the longest lane. false: that would be this one. */
+static bool make_room(struct ku_events *e, const struct lane *mine)
+{
+	struct lane *longest = NULL;
+	struct entry *n;
+
+	for (n = e->entries; n != NULL; n = n->hh.next) {
+		if (!n->queued && n->call == NULL) {
+			drop_entry(e, n);
+			return true;
+		}
+	}
+	for (struct lane *l = e->lanes; l != NULL; l = l->hh.next) {
+		if (longest == NULL || l->waiting > longest->waiting)
+			longest = l;
+	}
+	if (longest == NULL || longest->waiting <= mine->waiting + 1)
+		return false;
+	n = lane_pop(longest);
+	e->stats.dropped += n->count - n->sent_count;
+	drop_entry(e, n);
+	return true;
 }
 
 /* The key is kept whole for look-ups; a copy behind it is cut into its parts. */
-static struct entry *new_entry(struct ku_events *e, const struct ku_event *ev, const char *key)
+static struct entry *new_entry(struct ku_events *e, const struct ku_event *ev, const char *key,
+			       struct lane *lane)
 {
 	struct entry *n = calloc(1, sizeof(*n));
 	size_t len = strlen(key);
@@ -103,6 +162,7 @@ static struct entry *new_entry(struct ku_events *e, const struct ku_event *ev, c
 			*part[i] = one != NULL ? one : "";
 	}
 	n->events = e;
+	n->lane = lane;
 	n->type = ev->type;
 	HASH_ADD_KEYPTR(hh, e->entries, n->key, len, n);
 	if (!HASH_ADDED(n, hh)) {
@@ -113,30 +173,56 @@ static struct entry *new_entry(struct ku_events *e, const struct ku_event *ev, c
 	return n;
 }
 
-static struct entry *find_entry(struct ku_events *e, const struct ku_event *ev, int64_t now_us)
+static struct entry *find_entry(struct ku_events *e, const struct ku_event *ev)
 {
 	char *key = join_key(ev);
 	struct entry *n = NULL;
+	struct lane *lane;
 
 	if (key == NULL)
 		return NULL;
 	HASH_FIND_STR(e->entries, key, n);
-	if (n == NULL && HASH_COUNT(e->entries) >= e->objects_max)
-		expire(e, now_us);
-	if (n == NULL && HASH_COUNT(e->entries) < e->objects_max)
-		n = new_entry(e, ev, key);
+	if (n == NULL && (lane = get_lane(e, ev->reason)) != NULL &&
+	    (HASH_COUNT(e->entries) < e->objects_max || make_room(e, lane)))
+		n = new_entry(e, ev, key, lane);
 	free(key);
 	return n;
 }
 
+/* A lane gets its turn behind the others. */
+static void line_up(struct ku_events *e, struct lane *l)
+{
+	l->next = NULL;
+	*e->turn_end = l;
+	e->turn_end = &l->next;
+}
+
 static void enqueue(struct ku_events *e, struct entry *n)
 {
+	struct lane *l = n->lane;
+
 	if (n->queued || n->call != NULL)
 		return;
 	n->queued = true;
 	n->next = NULL;
-	*e->queue_end = n;
-	e->queue_end = &n->next;
+	*l->end = n;
+	l->end = &n->next;
+	if (l->waiting++ == 0)
+		line_up(e, l);
+}
+
+/* The next one to be sent, of the lane whose turn it is. */
+static struct entry *dequeue(struct ku_events *e)
+{
+	struct lane *l = e->turn;
+	struct entry *n = lane_pop(l);
+
+	e->turn = l->next;
+	if (e->turn == NULL)
+		e->turn_end = &e->turn;
+	if (l->waiting > 0)
+		line_up(e, l);
+	return n;
 }
 
 static void add_one(struct ku_events *e, struct entry *n, const char *message, int64_t now_us)
@@ -163,7 +249,7 @@ void ku_event_post(struct ku_events *e, const struct ku_event *ev)
 
 	pthread_mutex_lock(&e->lock);
 	e->stats.posted++;
-	n = find_entry(e, ev, now);
+	n = find_entry(e, ev);
 	if (n != NULL) {
 		add_one(e, n, ev->message, now);
 		enqueue(e, n);
@@ -321,17 +407,11 @@ static void pump(void *ctx)
 	struct err err = ERR_INIT;
 
 	pthread_mutex_lock(&e->lock);
-	while (e->queue != NULL && take_token(e, now, &wait_us)) {
-		struct entry *n = e->queue;
-
-		e->queue = n->next;
-		if (e->queue == NULL)
-			e->queue_end = &e->queue;
-		n->queued = false;
-		if (start_call(e, n, &err) < 0)
+	while (e->turn != NULL && take_token(e, now, &wait_us)) {
+		if (start_call(e, dequeue(e), &err) < 0)
 			e->stats.dropped++;
 	}
-	if (e->queue != NULL)
+	if (e->turn != NULL)
 		ku_timer_set(e->client, &e->timer, now + wait_us, pump, e);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -341,9 +421,15 @@ static void pump(void *ctx)
 static void fini(struct ku_events *e)
 {
 	struct entry *n, *next;
+	struct lane *l, *other;
 
 	HASH_ITER(hh, e->entries, n, next)
 		drop_entry(e, n);
+	HASH_ITER(hh, e->lanes, l, other) {
+		HASH_DEL(e->lanes, l); /* NOLINT(clang-analyzer-unix.Malloc): as above */
+		free(l->reason);
+		free(l);
+	}
 	free(e->component);
 	free(e->instance);
 	pthread_mutex_destroy(&e->lock);
@@ -360,7 +446,7 @@ int ku_events_new(struct ku_client *c, const struct ku_events_options *o, struct
 	e->client = c;
 	e->per_second = o->per_second != 0 ? o->per_second : 10;
 	e->objects_max = o->objects_max != 0 ? o->objects_max : 1024;
-	e->queue_end = &e->queue;
+	e->turn_end = &e->turn;
 	e->tokens_us = 5000000;
 	e->filled_us = ku_now_us(c);
 	pthread_mutex_init(&e->lock, NULL);
@@ -400,7 +486,7 @@ void ku_events_get_stats(struct ku_events *e, struct ku_events_stats *ret)
 {
 	pthread_mutex_lock(&e->lock);
 	*ret = e->stats;
-	for (const struct entry *n = e->queue; n != NULL; n = n->next)
-		ret->waiting++;
+	for (const struct lane *l = e->lanes; l != NULL; l = l->hh.next)
+		ret->waiting += l->waiting;
 	pthread_mutex_unlock(&e->lock);
 }

@@ -1,5 +1,7 @@
 /* Events on pods and nodes (core/v1): sent and forgotten, never in anybody's way. The same thing about
- * the same object within ten minutes becomes a higher count of one Event. */
+ * the same object within ten minutes becomes a higher count of one Event. Where more come than may be sent, each
+ * reason has its turn, and what is dropped is of the reason of which most wait: a storm of one keeps no other
+ * waiting. */
 #ifndef TESSERA_KUBE_EVENT_H
 #define TESSERA_KUBE_EVENT_H
 
@@ -14,7 +16,9 @@ struct ku_events_options {
 	const char *component; /* "tessera-extender"; copied */
 	const char *instance;  /* host or pod; NULL: none; copied */
 	unsigned per_second;   /* requests; 0: 10. Bursts of five times as many */
-	unsigned objects_max;  /* events remembered; 0: 1,024. Beyond them events are dropped */
+	/* Events remembered; 0: 1,024. Beyond them those that were sent are forgotten, the oldest first (and are
+	 * not counted on), then those that wait are dropped. */
+	unsigned objects_max;
 };
 
 enum ku_event_type { KU_EVENT_NORMAL, KU_EVENT_WARNING };

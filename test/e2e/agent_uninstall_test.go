@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +84,112 @@ func TestAgentUninstall(t *testing.T) {
 		t.Errorf("again: %v %s", err, out)
 	}
 	c.uninstalled()
+}
+
+// places says where a pod's containers have folders of the host: by the path in the container, but only those
+// that they may write to.
+func places(spec harness.Object) map[string]string {
+	host := map[string]string{}
+	for _, v := range parts(spec, "volumes") {
+		if path, ok := v.At("hostPath", "path").(string); ok {
+			host[v["name"].(string)] = path
+		}
+	}
+	ret := map[string]string{}
+	for _, c := range append(parts(spec, "initContainers"), parts(spec, "containers")...) {
+		for _, m := range parts(c, "volumeMounts") {
+			if path := host[m["name"].(string)]; path != "" && m["readOnly"] != true {
+				ret[m["mountPath"].(string)] = path
+			}
+		}
+	}
+	return ret
+}
+
+// deploy/enforcer/uninstall.yaml is accepted, and so are its pods; they come to every node that the agent is on,
+// as what the agent is, and see what it brought at the same places. That the account's rights are enough,
+// TestAgentUninstall shows.
+func TestUninstallManifest(t *testing.T) {
+	cp := control(t)
+	_, err := cp.AgentToken("n1") // the account, its rights and the policy; as `apply -k` makes them
+	must(t, err)
+	class := map[string]any{"metadata": map[string]any{"name": "nvidia"}, "handler": "nvidia"}
+	const classes = "/apis/node.k8s.io/v1/runtimeclasses"
+	must(t, cp.Admin.Post(classes, class, nil))
+	defer func() { must(t, cp.Admin.Delete(classes+"/nvidia", 0)) }()
+	list, err := harness.Manifests(filepath.Join("enforcer", "uninstall.yaml"))
+	must(t, err)
+	if len(list) != 1 {
+		t.Fatalf("%d objects", len(list))
+	}
+	must(t, cp.Admin.Create(list[0], false))
+	var set harness.Object
+	must(t, cp.Admin.Get(list[0].Path()+"/"+list[0].Name, &set))
+	pod := harness.Object{"apiVersion": "v1", "kind": "Pod", "metadata": set.At("spec", "template", "metadata"),
+		"spec": set.At("spec", "template", "spec")}
+	pod["metadata"].(map[string]any)["generateName"] = set.Name() + "-"
+	text, err := json.Marshal(pod)
+	must(t, err)
+	must(t, cp.Admin.Do("POST", "/api/v1/namespaces/kube-system/pods?fieldValidation=Strict&dryRun=All", harness.JSON,
+		string(text), nil))
+	must(t, cp.Admin.Remove(list[0]))
+
+	var agent harness.Object
+	objects, _ := kustomized(t)
+	for _, o := range objects {
+		if o.ID() == "DaemonSet/kube-system/tessera-enforcer" {
+			agent = o
+		}
+	}
+	have, want := podSpec(set), podSpec(agent)
+	for _, same := range []string{"serviceAccountName", "runtimeClassName", "hostPID", "tolerations"} {
+		if !reflect.DeepEqual(have[same], want[same]) || have[same] == nil {
+			t.Errorf("%s is %v, the agent's %v", same, have[same], want[same])
+		}
+	}
+	selector, _ := have["nodeSelector"].(map[string]any)
+	for key, value := range selector {
+		if of, _ := want["nodeSelector"].(map[string]any); of[key] != value {
+			t.Errorf("not on nodes without %s=%s, where the agent is", key, value)
+		}
+	}
+	if reflect.DeepEqual(set.At("spec", "selector"), agent.At("spec", "selector")) {
+		t.Error("it takes the agent's pods for its own")
+	}
+	first, its := parts(have, "initContainers")[0], parts(want, "containers")[0]
+	for _, same := range []string{"image", "securityContext", "env"} {
+		a, _ := json.Marshal(first[same])
+		b, _ := json.Marshal(its[same])
+		// The API server writes down what is so by default.
+		if strings.ReplaceAll(string(a), `"apiVersion":"v1",`, "") != string(b) {
+			t.Errorf("%s is %s, the agent's %s", same, a, b)
+		}
+	}
+	help, err := exec.Command(harness.AgentBinary(), "run", "--help").Output()
+	must(t, err)
+	seen := places(have)
+	for path, host := range places(want) {
+		if path == "/var/run/nri" {
+			continue // the runtime's
+		}
+		reached := false
+		for above, of := range seen {
+			rest, ok := strings.CutPrefix(path+"/", above+"/")
+			reached = reached || ok && filepath.Join(of, rest) == host
+		}
+		if !reached {
+			t.Errorf("%s of the host is not at %s, as the agent has it: %v", host, path, seen)
+		}
+		// Without options of its own it means these.
+		if path != "/sys/fs/cgroup" && !strings.Contains(string(help), "["+path) {
+			t.Errorf("%s is no default of the agent's options", path)
+		}
+	}
+	for _, path := range []string{"/run/tessera", "/run/nvidia-mps", "/opt/tessera/bin", "/sys/fs/cgroup"} {
+		if places(want)[path] == "" {
+			t.Errorf("the agent has no %s", path)
+		}
+	}
 }
 
 // The agent's account may do what it must on its own Node, and nothing more, as deploy/ has it.

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -161,4 +163,85 @@ func accepted(t *testing.T, cp *harness.ControlPlane, list []harness.Object, nam
 			t.Error(err)
 		}
 	}
+}
+
+// podSpec is what a workload makes of its pods.
+func podSpec(o harness.Object) harness.Object {
+	m, _ := o.At("spec", "template", "spec").(map[string]any)
+	return m
+}
+
+// parts are the objects of a list.
+func parts(o harness.Object, name string) []harness.Object {
+	list, _ := o.At(name).([]any)
+	var ret []harness.Object
+	for _, x := range list {
+		ret = append(ret, x.(map[string]any))
+	}
+	return ret
+}
+
+// helps tells whether our program takes these arguments, in that environment, by asking it for help as well.
+func helps(program string, env []string, args ...string) error {
+	cmd := exec.Command(filepath.Join(harness.BuildDir(), program), append(args, "--help")...)
+	cmd.Env = env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %q: %w: %s", program, args, err, out)
+	}
+	return nil
+}
+
+// The programs take all that the manifests and the unit of systemd tell them, by argument and environment.
+func TestManifestArguments(t *testing.T) {
+	list, _ := kustomized(t)
+	uninstall, err := harness.Manifests(filepath.Join("enforcer", "uninstall.yaml"))
+	must(t, err)
+	for _, m := range uninstall {
+		var o harness.Object
+		must(t, control(t).Admin.Do("POST", m.Path()+"?dryRun=All", harness.YAML, m.Text, &o))
+		list = append(list, o)
+	}
+	found := map[string]int{}
+	for _, o := range list {
+		spec := podSpec(o)
+		for _, c := range append(parts(spec, "initContainers"), parts(spec, "containers")...) {
+			image, _ := c["image"].(string)
+			program, _, _ := strings.Cut(image, ":")
+			if !strings.HasPrefix(program, "tessera-") {
+				continue
+			}
+			var args, env []string
+			for _, a := range c["args"].([]any) {
+				args = append(args, a.(string))
+			}
+			for _, e := range parts(c, "env") {
+				name := e["name"].(string)
+				env = append(env, name+"=all")
+				if !strings.HasPrefix(name, "NVIDIA_") { // theirs are for the runtime
+					help, err := exec.Command(filepath.Join(harness.BuildDir(), program), "run", "--help").Output()
+					if err != nil || !strings.Contains(string(help), "("+name+")") {
+						t.Errorf("%s: %s does not know %s (%v)", o.ID(), program, name, err)
+					}
+				}
+			}
+			if err := helps(program, env, args...); err != nil {
+				t.Errorf("%s: %v", o.ID(), err)
+			}
+			if err := helps(program, env, append(args, "--no-such-option")...); err == nil {
+				t.Errorf("%s takes everything", program)
+			}
+			found[program+" "+args[0]]++
+		}
+	}
+	if found["tessera-enforcer run"] != 1 || found["tessera-enforcer uninstall"] != 1 || len(found) != 3 {
+		t.Errorf("the manifests run %v", found)
+	}
+	unit, err := os.ReadFile(filepath.Join(harness.Root(), "deploy", "enforcer", "tessera-enforcer.service"))
+	must(t, err)
+	line := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/(\S+) ((?:.*\\\n)*.*)$`).FindStringSubmatch(
+		string(unit))
+	if line == nil {
+		t.Fatalf("no command in %s", unit)
+	}
+	must(t, helps(line[1], nil, strings.Fields(strings.ReplaceAll(line[2], "\\\n", " "))...))
 }

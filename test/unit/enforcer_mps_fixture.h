@@ -107,7 +107,7 @@ static void stop(void)
 	hardware_fini(&hw);
 }
 
-static void kill_and_wait(int64_t pid)
+static inline void kill_and_wait(int64_t pid)
 {
 	struct pollfd p = {.fd = en_mps_fd(mps), .events = POLLIN};
 
@@ -116,7 +116,7 @@ static void kill_and_wait(int64_t pid)
 }
 
 /* Moves the time on by ms, a step at each moment that something is due. */
-static void pass(int64_t ms)
+static inline void pass(int64_t ms)
 {
 	int64_t end = clock_ms + ms;
 

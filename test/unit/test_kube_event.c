@@ -188,24 +188,95 @@ Test(kube_event, rate_is_bounded)
 	cr_expect_geq(atomic_load(&f.clock.mono_us) - began, 1000000);
 }
 
+static void post_many(unsigned from, unsigned count, const char *reason)
+{
+	for (unsigned i = from; i < from + count; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		post(name, reason, "m");
+	}
+}
+
+/* What is sent makes room for what comes, what waits does not. */
 Test(kube_event, memory_is_bounded)
 {
 	o.objects_max = 5;
 	o.per_second = 1;
 	start();
-	for (int i = 0; i < 100; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "p%d", i);
-		post(name, "Fenced", "m");
-	}
+	post_many(0, 5, "Fenced");
 	cr_assert(wait_sent(5));
+	post_many(5, 100, "Fenced");
+	cr_expect_eq(stats().waiting, 5);
 	cr_expect_eq(stats().dropped, 95);
-	cr_expect_eq(stats().posted, 100);
-	/* after the window there is room again */
-	fake_clock_add(&f.clock, 700000, f.client);
-	post("new", "Fenced", "m");
-	cr_assert(wait_sent(6));
+	cr_expect_eq(stats().posted, 105);
+	fake_clock_add(&f.clock, 5000, f.client);
+	cr_assert(wait_sent(10));
+	cr_expect_eq(stats().dropped, 95);
+}
+
+/* Ten minutes of different events, none of which comes too fast. */
+Test(kube_event, what_was_sent_is_in_nobodys_way)
+{
+	o.objects_max = 5;
+	start();
+	for (unsigned i = 0; i < 20; i++) {
+		post_many(i, 1, "Fenced");
+		cr_assert(wait_sent(i + 1));
+	}
+	cr_expect_eq(stats().dropped, 0);
+	/* The last ones are remembered. */
+	post_many(19, 1, "Fenced");
+	cr_assert(wait_sent(21));
+	cr_expect_eq(fake_api_count(f.api, "PATCH", NULL), 1);
+}
+
+static bool rare_sent(unsigned first, unsigned last)
+{
+	bool found = false;
+
+	for (unsigned i = first; i <= last; i++) {
+		const struct fake_request *rq = fake_api_wait(f.api, "POST", EVENTS, i);
+
+		found |= rq != NULL && strstr(rq->body, "\"reason\":\"Rare\"") != NULL;
+	}
+	return found;
+}
+
+/* Each reason has its turn, however many of another wait. */
+Test(kube_event, a_storm_keeps_no_other_waiting)
+{
+	o.per_second = 1;
+	start();
+	post_many(0, 100, "Storm");
+	cr_assert(wait_sent(5));
+	post_many(0, 1, "Rare");
+	cr_expect_eq(stats().waiting, 96);
+	fake_clock_add(&f.clock, 2000, f.client);
+	cr_assert(wait_sent(7));
+	cr_expect(rare_sent(6, 7));
+}
+
+/* Nor does it take its place: one of the storm goes, and none of those of which few wait. */
+Test(kube_event, a_storm_makes_room_for_others)
+{
+	o.objects_max = 5;
+	o.per_second = 1;
+	start();
+	post_many(0, 5, "Storm");
+	cr_assert(wait_sent(5));
+	post_many(5, 100, "Storm");
+	cr_expect_eq(stats().dropped, 95);
+	post_many(0, 2, "Rare");
+	cr_expect_eq(stats().dropped, 97);
+	post_many(2, 1, "Rare");
+	cr_expect_eq(stats().dropped, 98, "of the one about as many wait as of the other");
+	cr_expect_eq(stats().waiting, 5);
+	post_many(200, 1, "Storm");
+	cr_expect_eq(stats().dropped, 99);
+	fake_clock_add(&f.clock, 2000, f.client);
+	cr_assert(wait_sent(7));
+	cr_expect(rare_sent(6, 7));
 }
 
 Test(kube_event, freed_with_events_waiting)

@@ -74,7 +74,8 @@ func KustomizationFiles() ([]string, error) {
 	return ret, nil
 }
 
-func (m Manifest) path() string {
+// Path of the collection that the object is made in.
+func (m Manifest) Path() string {
 	base := "/apis/" + m.APIVersion
 	if !strings.Contains(m.APIVersion, "/") {
 		base = "/api/" + m.APIVersion
@@ -87,7 +88,7 @@ func (m Manifest) path() string {
 
 // Create creates the object; dry: only as a test. Unknown fields are errors.
 func (c *Client) Create(m Manifest, dry bool) error {
-	path := m.path() + "?fieldValidation=Strict"
+	path := m.Path() + "?fieldValidation=Strict"
 	if dry {
 		path += "&dryRun=All"
 	}
@@ -98,7 +99,7 @@ func (c *Client) Create(m Manifest, dry bool) error {
 }
 
 // Remove deletes the object.
-func (c *Client) Remove(m Manifest) error { return c.Delete(m.path()+"/"+m.Name, 0) }
+func (c *Client) Remove(m Manifest) error { return c.Delete(m.Path()+"/"+m.Name, 0) }
 
 // Account is the service account of deploy/ with tokens of its own.
 type Account struct {
@@ -123,7 +124,7 @@ func (c *ControlPlane) InstallRights(files ...string) (*Account, error) {
 			if wanted {
 				err = c.Admin.Create(m, false)
 			} else if strings.HasSuffix(m.Kind, "RoleBinding") {
-				err = c.Admin.Delete(m.path()+"/"+m.Name, -1)
+				err = c.Admin.Delete(m.Path()+"/"+m.Name, -1)
 			}
 			if code := Code(err); err != nil && code != 409 && code != 404 {
 				return nil, err

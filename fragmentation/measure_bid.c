@@ -13,8 +13,9 @@
 /* CPU of a pod without GPU: percent of the part of the node that it takes. It would else go to a node
  * whose GPUs are in use, at no loss, and be in the way of the GPUs that come back. */
 #define E_CPU_PERCENT 3
-/* A GPU of a type that is in use more than the cluster, times the difference; less in use: a credit. Prices
- * keep room for what has been asked for; this does for pods that begin to name a model. */
+/* For a pod of one GPU, on a type that is in use more than the cluster, times the difference; less in use: a
+ * credit. Prices keep room for what has been asked for; this does for pods that begin to name a model. Pods of
+ * several GPUs have too few places to choose among. */
 #define E_TYPE 30
 #define QUANTUM 6
 #define ONE (1 << FR_PRICE_BITS)
@@ -155,9 +156,11 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 	for (unsigned i = 0; i < n; i++) {
 		const int32_t *before = row_at(m, ch[i].before), *after = row_at(m, ch[i].after);
 		bool opened = before[ROW_KIND] == FR_BID_IDLE && after[ROW_KIND] != FR_BID_IDLE;
-		int64_t cost = (int64_t)m->types[after[ROW_TYPE]].scarcity *
-			       (before[ROW_MILLI] - after[ROW_MILLI]) / 1000;
+		int64_t cost = 0;
 
+		if (n == 1 && ch[i].times == 1)
+			cost = (int64_t)m->types[after[ROW_TYPE]].scarcity *
+			       (before[ROW_MILLI] - after[ROW_MILLI]) / 1000;
 		*ret_opened += opened * ch[i].times;
 		if (in_use(after) && opened)
 			cost += E_OPEN * ONE;

@@ -8,6 +8,12 @@
 #define BUDGET_MAX_MS 1500
 #define JOBS_MAX 256
 
+/* Could it keep a container from starting? */
+static bool blocks(enum en_nri_method m)
+{
+	return m == EN_NRI_CREATE || m == EN_NRI_START || m == EN_NRI_VALIDATE;
+}
+
 /* ---- the second thread ---- */
 
 /* Under the lock: the first job that nobody has begun. */
@@ -53,8 +59,8 @@ void *nri_work_loop(void *ctx)
 
 	for (;;) {
 		struct en_nri_request *r = NULL;
+		bool first, stale = false;
 		struct job *j;
-		bool first;
 
 		pthread_mutex_lock(&n->lock);
 		while ((j = job_next(n)) == NULL && !n->stopping)
@@ -62,10 +68,19 @@ void *nri_work_loop(void *ctx)
 		if (j != NULL) {
 			r = j->request;
 			j->request = NULL;
+			/* Not START: there are runtimes that start it all the same. */
+			stale = j->answered &&
+				(j->method == EN_NRI_CREATE || j->method == EN_NRI_VALIDATE);
+			j->done = stale;
 		}
 		pthread_mutex_unlock(&n->lock);
 		if (j == NULL)
 			return NULL;
+		if (stale) { /* its container is not to be: the next one may be in time */
+			en_nri_request_free(r);
+			nri_wake(n);
+			continue;
+		}
 		first = j->connection != seen;
 		seen = j->connection;
 		job_run(n, j, r, first);
@@ -88,12 +103,6 @@ static int64_t budget_us(const struct en_nri *n, const struct en_nri_request *r)
 	if (n->o.budget_ms > 0)
 		ms = n->o.budget_ms;
 	return ms * 1000;
-}
-
-/* Could it keep a container from starting? */
-static bool blocks(enum en_nri_method m)
-{
-	return m == EN_NRI_CREATE || m == EN_NRI_START || m == EN_NRI_VALIDATE;
 }
 
 int nri_on_request(void *ctx, struct en_nri_request *take_r, struct err *err)

@@ -39,6 +39,8 @@ Test(nri_runtime, a_late_create_is_refused_in_time_and_undone)
 	/* The connection has held, and no row is left of what was refused. */
 	expect_created(&s, &p, "c3", "main", GPU(0));
 	cr_expect_eq(holdings(&s), 1);
+	cr_expect_eq(atomic_load(&s.undone), 1,
+		     "what was refused before it was begun is not begun");
 	cr_expect_eq(figures(&s).late, 3);
 	cr_expect(figures(&s).connected);
 	buf_fini(&b);

@@ -18,6 +18,14 @@
 #define G8 "\"gpu-memory\":\"8192\""
 #define G4 "\"gpu-memory\":\"4096\""
 
+/* Is it so? Waits, 30 s at most. */
+#define WAIT_FOR(what)                                                                             \
+	({                                                                                         \
+		for (int turns_ = 0; turns_ < 30000 && !(what); turns_++)                          \
+			xa_breathe();                                                              \
+		(what);                                                                            \
+	})
+
 static struct xa x;
 
 static void init(void)
@@ -38,6 +46,12 @@ static void run_pod(const char *name, const char *uid, const char *annotations)
 	fake_cluster_pod(x.c, name, uid, annotations);
 	/* Filter is asked about it as the scheduler does; bind reads it otherwise. */
 	cr_assert_str_eq(xa_bind(&x, name, uid, "n1"), "");
+}
+
+static void open_with_a(void)
+{
+	xa_open(&x, true);
+	run_pod("a", "u-a", G8);
 }
 
 /* An annotation as the API server has it; valid until the next call. */
@@ -63,12 +77,7 @@ static const char *note(const char *pod, const char *key)
 
 static bool wait_note(const char *pod, const char *key, const char *value)
 {
-	for (int i = 0; i < 30000; i++) {
-		if (strcmp(note(pod, key), value) == 0)
-			return true;
-		xa_breathe();
-	}
-	return false;
+	return WAIT_FOR(strcmp(note(pod, key), value) == 0);
 }
 
 struct limits {
@@ -92,12 +101,7 @@ static int64_t limits_now(void)
 
 static bool wait_limits(int64_t mib)
 {
-	for (int i = 0; i < 30000; i++) {
-		if (limits_now() == mib)
-			return true;
-		xa_breathe();
-	}
-	return false;
+	return WAIT_FOR(limits_now() == mib);
 }
 
 static struct ex_api_stats stats(void)
@@ -112,8 +116,7 @@ Test(extender_elastic, a_limit_is_raised_and_lowered)
 {
 	const struct fake_request *rq;
 
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	cr_expect_str_eq(note("a", LIMIT), "8192Mi");
 	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
 	cr_expect(wait_note("a", LIMIT, "24576Mi"));
@@ -161,15 +164,13 @@ Test(extender_elastic, what_cannot_be_is_refused_and_nothing_changes)
 	};
 	char before[512], allocation[512];
 
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	run_pod("b", "u-b", G8);
 	snprintf(before, sizeof(before), "%s", note("a", LIMIT));
 	snprintf(allocation, sizeof(allocation), "%s", note("a", ALLOCATION));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		fake_cluster_annotate(x.c, "a", WISH, bad[i].value);
-		for (int n = 0; n < 10000 && stats().limits_refused <= i; n++)
-			xa_breathe();
+		cr_assert(WAIT_FOR(stats().limits_refused > i));
 		cr_expect_eq(stats().limits_refused, i + 1, "%s", bad[i].value);
 		cr_expect_str_eq(note("a", LIMIT), before, "%s", bad[i].value);
 		cr_expect_str_eq(note("a", ALLOCATION), allocation, "%s", bad[i].value);
@@ -194,15 +195,13 @@ Test(extender_elastic, room_is_given_once_and_waited_for)
 {
 	bool a_has;
 
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	run_pod("b", "u-b", G8);
 	fake_cluster_hold(x.c, true);
 	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
 	fake_cluster_annotate(x.c, "b", WISH, "24Gi");
 	fake_cluster_hold(x.c, false);
-	for (int n = 0; n < 10000 && stats().limits_refused == 0; n++)
-		xa_breathe();
+	cr_assert(WAIT_FOR(stats().limits_refused > 0));
 	cr_expect(wait_limits(24576 + 8192));
 	a_has = strcmp(note("a", LIMIT), "24576Mi") == 0;
 	cr_expect_str_eq(note(a_has ? "b" : "a", LIMIT), "8192Mi");
@@ -214,8 +213,7 @@ Test(extender_elastic, room_is_given_once_and_waited_for)
 /* Room that a wish has taken is not given to a bind while the PATCH is under way. */
 Test(extender_elastic, a_bind_does_not_get_what_a_wish_has_taken)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	fake_cluster_fault(x.c,
 			   (struct fake_fault){
 				   .method = "PATCH", .part = PATCHED, .times = 1, .silent = true});
@@ -230,14 +228,12 @@ Test(extender_elastic, a_bind_does_not_get_what_a_wish_has_taken)
 
 Test(extender_elastic, a_refusing_api_server_leaves_the_books_as_they_were)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	fake_cluster_fault(
 		x.c,
 		(struct fake_fault){.method = "PATCH", .part = PATCHED, .times = 1, .status = 403});
 	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
-	for (int n = 0; n < 10000 && stats().limits_failed == 0; n++)
-		xa_breathe();
+	cr_assert(WAIT_FOR(stats().limits_failed > 0));
 	cr_expect_eq(stats().limits_failed, 1);
 	cr_expect(wait_limits(8192));
 	cr_expect_str_eq(note("a", LIMIT), "8192Mi");
@@ -246,8 +242,7 @@ Test(extender_elastic, a_refusing_api_server_leaves_the_books_as_they_were)
 /* Somebody writes the pod between our reading and our writing: nothing of theirs is lost. */
 Test(extender_elastic, a_pod_that_changed_meanwhile_is_looked_at_anew)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	fake_cluster_fault(
 		x.c, (struct fake_fault){
 			     .method = "PATCH", .part = PATCHED, .times = 1, .delay_ms = 300});
@@ -262,8 +257,7 @@ Test(extender_elastic, a_pod_that_changed_meanwhile_is_looked_at_anew)
 /* Deleted while the PATCH is under way, and another pod of that name is there: it is not touched. */
 Test(extender_elastic, a_pod_that_is_gone_meanwhile_changes_nothing)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	fake_cluster_fault(
 		x.c, (struct fake_fault){
 			     .method = "PATCH", .part = PATCHED, .times = 1, .delay_ms = 300});
@@ -279,8 +273,7 @@ Test(extender_elastic, a_pod_that_is_gone_meanwhile_changes_nothing)
 /* A wish made while nobody led is found by whoever leads next. */
 Test(extender_elastic, a_wish_waits_for_a_leader)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	xa_shut(&x);
 	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
 	x.cfg.leader_elect = true;
@@ -305,8 +298,7 @@ Test(extender_elastic, a_wish_that_the_pod_is_made_with)
  * nothing of the books. */
 Test(extender_elastic, a_conflict_with_ourselves_frees_nothing)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	xa_shut(&x);
 	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
 	fake_cluster_hold(x.c, true);
@@ -316,8 +308,7 @@ Test(extender_elastic, a_conflict_with_ourselves_frees_nothing)
 						    .reset = true,
 						    .after = true});
 	xa_open(&x, true);
-	for (int n = 0; n < 30000 && stats().limits_stale == 0; n++)
-		xa_breathe();
+	cr_assert(WAIT_FOR(stats().limits_stale > 0));
 	cr_assert_eq(stats().limits_stale, 1);
 	cr_expect_eq(limits_now(), 24576);
 	fake_cluster_hold(x.c, false);
@@ -327,8 +318,7 @@ Test(extender_elastic, a_conflict_with_ourselves_frees_nothing)
 /* What one gives back another one waits for. */
 Test(extender_elastic, room_of_a_lowered_limit_is_waited_for)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	run_pod("b", "u-b", G8);
 	fake_cluster_annotate(x.c, "a", WISH, "24Gi");
 	cr_assert(wait_note("a", LIMIT, "24576Mi"));
@@ -342,8 +332,7 @@ Test(extender_elastic, room_of_a_lowered_limit_is_waited_for)
 /* Each pod that ends changes the sum in the words of the refusal: no event comes of that. */
 Test(extender_elastic, a_refusal_is_told_once)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	run_pod("b", "u-b", G8);
 	run_pod("c", "u-c", G4);
 	run_pod("d", "u-d", G4);
@@ -379,8 +368,7 @@ static enum ex_elastic planned_on(const char *node)
 /* A node that is away may come back without a word about the pod: then it is not the watch that wakes it. */
 Test(extender_elastic, without_its_node_a_wish_is_looked_at_later)
 {
-	xa_open(&x, true);
-	run_pod("a", "u-a", G8);
+	open_with_a();
 	cr_assert(xa_wait_observed(&x, "u-a")); /* until then, every look is too early */
 	cr_expect_eq(planned_on("n1"), EX_ELASTIC_NONE);
 	cr_expect_eq(planned_on("n9"), EX_ELASTIC_LATER);
@@ -398,33 +386,26 @@ static void take_worker(void)
 	atomic_store(&x.api->stopping, false);
 }
 
-static bool wait_wishes(unsigned count)
+static unsigned wishes(void)
 {
-	unsigned n = 0;
+	unsigned n;
 
-	for (int i = 0; i < 30000 && n < count; i++) {
-		pthread_mutex_lock(&x.api->lock);
-		n = HASH_COUNT(x.api->wishes.all);
-		pthread_mutex_unlock(&x.api->lock);
-		xa_breathe();
-	}
-	return n == count;
+	pthread_mutex_lock(&x.api->lock);
+	n = HASH_COUNT(x.api->wishes.all);
+	pthread_mutex_unlock(&x.api->lock);
+	return n;
 }
 
 /* The bind under way waits for its time, to be sent again. */
-static bool wait_bind_rests(void)
+static bool bind_rests(void)
 {
-	bool rests = false;
+	const struct ex_flight *f;
+	bool rests;
 
-	for (int i = 0; i < 30000 && !rests; i++) {
-		const struct ex_flight *f;
-
-		pthread_mutex_lock(&x.api->lock);
-		f = x.api->flights;
-		rests = f != NULL && f->posts == 1 && !f->calling;
-		pthread_mutex_unlock(&x.api->lock);
-		xa_breathe();
-	}
+	pthread_mutex_lock(&x.api->lock);
+	f = x.api->flights;
+	rests = f != NULL && f->posts == 1 && !f->calling;
+	pthread_mutex_unlock(&x.api->lock);
 	return rests;
 }
 
@@ -451,14 +432,14 @@ Test(extender_elastic, many_wishes_keep_no_bind_waiting)
 		snprintf(name, sizeof(name), "p%d", i);
 		fake_cluster_annotate(x.c, name, WISH, "much");
 	}
-	cr_assert(wait_wishes(MANY));
+	cr_assert(WAIT_FOR(wishes() == MANY));
 	fake_cluster_pod(x.c, "b", "u-b", G8);
 	fake_cluster_fault(x.c, (struct fake_fault){.method = "POST",
 						    .part = "/pods/b/binding",
 						    .times = 1,
 						    .status = 503});
 	xa_bind_begin(&x, &b, "b", "u-b", "n1");
-	cr_assert(wait_bind_rests());
+	cr_assert(WAIT_FOR(bind_rests()));
 	fake_clock_add(&clock, 1000, NULL);
 	cr_expect_leq(ex_api_turn(x.api), ex_api_now_us(x.api), "more are due");
 	cr_expect_eq(stats().limits_refused, EX_API_LOOKS_MAX);

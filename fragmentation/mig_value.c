@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "fragmentation/mig_field.h"
 #include "fragmentation/mig_states.h"
 
-#define RATE_ONE (1 << 20) /* an instance ends at this rate */
-#define H_BITS 12          /* fraction bits of H */
-#define ROUNDS 128         /* the slowest part of the error has shrunk to some 10^-3 by then */
+#define LOAD 1000  /* milli of a GPU that are asked for */
+#define STRANDED 8 /* what a stranded milli costs a mean stay, in milli of reward */
+#define SCALE_BITS                                                                                 \
+	2 /* N in a quarter of what H counts: about the milli of a device that are lost */
 
 struct fr_mig_value {
 	uint32_t count;
@@ -20,14 +22,13 @@ struct fr_mig_value {
 struct maker {
 	const struct st_mig_geometry *g;
 	uint64_t open;
+	const int64_t *weight;
 	struct fr_mig_states states;
-	int64_t *h, *h2;
-	int64_t rate[ST_MIG_PROFILES_MAX];   /* arrivals, RATE_ONE = one a mean time of stay */
-	int64_t reward[ST_MIG_PROFILES_MAX]; /* in H's fixed point */
-	int64_t rate_all;
+	struct fr_mig_field field;
+	int64_t *h, *cost;
 };
 
-/* ---- value iteration ---- */
+/* ---- what is asked for, and what layouts strand ---- */
 
 /* The whole part of the square root, of v below 2^24. */
 static int64_t root(int64_t v)
@@ -50,67 +51,41 @@ static int64_t profile_milli(const struct st_mig_geometry *g, int p)
 	return g->profiles[p].units * INT64_C(1000) / g->units_total;
 }
 
-static bool rates(struct maker *m, const int64_t *weight)
+static bool rates(struct maker *m)
 {
+	struct fr_mig_field *f = &m->field;
 	int64_t demand = 0, sum = 0;
 
 	for (int p = 0; p < m->g->profile_count; p++)
-		sum += weight[p];
+		sum += m->weight[p];
 	for (int p = 0; p < m->g->profile_count; p++) {
-		int64_t milli = profile_milli(m->g, p), w;
+		int64_t milli = profile_milli(m->g, p);
 
-		w = sum > 0 ? arith_mul_div_floor(weight[p], RATE_ONE, sum) : 0;
-		m->rate[p] = w;
-		demand += w * milli;
-		m->reward[p] = reward_of(milli) << H_BITS;
+		f->rate[p] = sum > 0 ? arith_mul_div_floor(m->weight[p], FR_MIG_RATE_ONE, sum) : 0;
+		f->reward[p] = reward_of(milli);
+		demand += f->rate[p] * milli;
 	}
-	if (demand == 0)
-		return false;
-	for (int p = 0; p < m->g->profile_count; p++) {
-		m->rate[p] = arith_mul_div_floor(m->rate[p], INT64_C(1500) * RATE_ONE, demand);
-		m->rate_all += m->rate[p];
-	}
-	m->rate_all += arith_max(m->g->compute_total, m->g->units_total) * RATE_ONE;
-	return true;
+	for (int p = 0; p < m->g->profile_count && demand > 0; p++)
+		f->rate[p] =
+			arith_mul_div_floor(f->rate[p], (int64_t)LOAD * FR_MIG_RATE_ONE, demand);
+	return demand > 0;
 }
 
-/* One step from state s: what comes, what ends, else all stays. */
-static int64_t step(const struct maker *m, uint32_t s)
+/* Milli that are free and out of reach, in the mean over what is asked for: FGD's F. */
+static int64_t stranded(const struct maker *m, uint64_t placed)
 {
-	const uint16_t *next = &m->states.next[(size_t)s * 64];
-	int64_t sum = 0, rest = m->rate_all;
+	int64_t left = st_mig_units_free_in(m->g, m->open, placed), sum = 0, rates = 0;
 
 	for (int p = 0; p < m->g->profile_count; p++) {
-		const struct st_mig_profile *q = &m->g->profiles[p];
-		int64_t best = INT64_MIN;
+		int64_t rate = m->field.rate[p];
 
-		for (int b = q->bit; b < q->bit + q->start_count; b++) {
-			if (next[b] == FR_MIG_NOWHERE)
-				continue;
-			if (m->states.placed[s] >> b & 1) {
-				sum += m->h[next[b]] * RATE_ONE;
-				rest -= RATE_ONE;
-			} else if (m->h[next[b]] > best) {
-				best = m->h[next[b]];
-			}
-		}
-		if (best == INT64_MIN || m->rate[p] == 0)
+		if (rate == 0)
 			continue;
-		sum += m->rate[p] * (m->reward[p] + best);
-		rest -= m->rate[p];
+		sum += rate * (left - st_mig_max_more_in(m->g, m->open, placed, p) *
+					      (int64_t)m->g->profiles[p].units);
+		rates += rate;
 	}
-	return arith_floor_div(sum + rest * m->h[s], m->rate_all);
-}
-
-static void iterate(struct maker *m)
-{
-	for (int round = 0; round < ROUNDS; round++) {
-		for (uint32_t s = 0; s < m->states.count; s++)
-			m->h2[s] = step(m, s);
-		/* State 0, the first in order, is the empty GPU. */
-		for (uint32_t s = 0; s < m->states.count; s++)
-			m->h[s] = m->h2[s] - m->h2[0];
-	}
+	return sum * 1000 / (arith_max(rates, 1) * m->g->units_total);
 }
 
 /* ---- the table ---- */
@@ -134,22 +109,30 @@ static void fill(const struct maker *m, struct fr_mig_value *v)
 		int used = all - st_mig_units_free_in(m->g, m->open, m->states.placed[s]);
 		int64_t slope = most > 0 ? arith_floor_div(-full * used, most) : 0;
 
-		v->n[s] = (int32_t)((-m->h[s] - slope) >> H_BITS);
+		v->n[s] = (int32_t)((-m->h[s] - slope) >> (FR_MIG_H_BITS + SCALE_BITS));
 	}
 }
 
 static int make(struct maker *m, struct fr_mig_value *v)
 {
 	uint32_t count = m->states.count;
+	int rc;
 
 	if (count == 0)
 		return 0;
 	m->h = calloc(count, sizeof(*m->h));
-	m->h2 = calloc(count, sizeof(*m->h2));
+	m->cost = calloc(count, sizeof(*m->cost));
 	v->n = calloc(count, sizeof(*v->n));
-	if (!m->h || !m->h2 || !v->n)
+	if (!m->h || !m->cost || !v->n)
 		return ERR_NOMEM;
-	iterate(m);
+	for (uint32_t s = 0; s < count; s++)
+		m->cost[s] = STRANDED * stranded(m, m->states.placed[s]);
+	m->field.g = m->g;
+	m->field.states = &m->states;
+	m->field.cost = m->cost;
+	rc = fr_mig_field_solve(&m->field, m->h);
+	if (rc < 0)
+		return rc;
 	fill(m, v);
 	v->placed = m->states.placed;
 	v->count = count;
@@ -161,17 +144,17 @@ struct fr_mig_value *fr_mig_value_new(const struct st_mig_geometry *g, uint64_t 
 				      const int64_t *weight)
 {
 	struct fr_mig_value *v = calloc(1, sizeof(*v));
-	struct maker m = {.g = g, .open = open};
+	struct maker m = {.g = g, .open = open, .weight = weight};
 	int rc = v ? 0 : ERR_NOMEM;
 
-	if (v && rates(&m, weight)) {
+	if (v && rates(&m)) {
 		rc = fr_mig_states_make(g, open, &m.states);
 		if (rc == 0)
 			rc = make(&m, v);
 	}
 	fr_mig_states_fini(&m.states);
 	free(m.h);
-	free(m.h2);
+	free(m.cost);
 	if (rc == 0)
 		return v;
 	fr_mig_value_free(v);

@@ -88,7 +88,7 @@ static const struct option_row rows[] = {
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
 	 OPTION_YES_NO, AT(journal_sync), 0, 0, false},
-	{"policy", "NAME", "TESSERA_POLICY", "ca-fgd",
+	{"policy", "NAME", "TESSERA_POLICY", "bid-price",
 	 "How nodes and GPUs are chosen; --help lists the policies.", OPTION_TEXT, AT(policy), 0, 0,
 	 false},
 	{"threads", "N", "TESSERA_THREADS", "4", "Threads that serve HTTP.", OPTION_INTEGER,

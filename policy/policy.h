@@ -27,7 +27,7 @@ struct po_policy {
 			 const struct st_request *req);
 };
 
-/* The i-th policy, NULL past the end; "ca-fgd" is the first and the default. */
+/* The i-th policy, NULL past the end; "ca-fgd" is the first, and the default. */
 const struct po_policy *po_policy_at(size_t i);
 const struct po_policy *po_policy_find(const char *name); /* NULL: no such policy */
 

@@ -187,7 +187,7 @@ static int32_t score_none(const struct st_cluster *c, const struct st_node *n,
 
 static const struct po_policy policies[] = {
 	{.name = "ca-fgd",
-	 .help = "capacity-aware fragmentation gradient descent (default)",
+	 .help = "capacity-aware fragmentation gradient descent",
 	 .uses_measure = true,
 	 .measure = FR_CA,
 	 .pick = BP_PICK_MEASURE},

@@ -250,7 +250,7 @@ int rp_cmd_defrag(const struct rp_command *self, int argc, char **argv)
 		{"free-nodes", "N", RP_OPT_INTEGER, &a.nodes, 1, 100000,
 		 "or empty N nodes of all pods with GPUs"},
 		{"policy", "NAME", RP_OPT_TEXT, &a.policy_text, 0, 0,
-		 "where moved pods are expected to go; ca-fgd"},
+		 "where moved pods are expected to go; ca-fgd; the extender's own, bid-price, takes several times as long"},
 		{"kubectl", NULL, RP_OPT_FLAG, &a.kubectl, 0, 0,
 		 "print a script of kubectl commands; nothing is ever run"},
 		{"json", NULL, RP_OPT_FLAG, &a.json, 0, 0, "print an object, no table"},

@@ -68,13 +68,13 @@ say "5. A made-up trace of the size and mix of a real cluster: 1,213 nodes, 6,21
 "$bin/tessera-replay" generate --kind nodes > "$tmp/nodes.csv"
 "$bin/tessera-replay" generate --kind pods > "$tmp/pods.csv"
 "$bin/tessera-replay" run --nodes "$tmp/nodes.csv" --pods "$tmp/pods.csv" \
-	--policy ca-fgd,fgd,bestfit,packing,clustering,dotprod,random
+	--policy bid-price,ca-fgd,fgd,bestfit,packing,clustering,dotprod,random
 
 if [ -f "$openb/openb_node_list_gpu_node.csv" ]; then
 	say "6. The real openb trace, arrivals as published"
 	"$bin/tessera-replay" run --nodes "$openb/openb_node_list_gpu_node.csv" \
 		--pods "$openb/openb_pod_list_default.csv" --order "$openb/orders/default_42.txt" \
-		--policy ca-fgd,fgd,bestfit,packing,clustering,dotprod
+		--policy bid-price,ca-fgd,fgd,bestfit,packing,clustering,dotprod
 else
 	say "6. The real openb trace is not here (README.md says where to get it); --openb DIR uses it"
 fi

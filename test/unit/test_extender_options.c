@@ -47,7 +47,7 @@ Test(extender_options, defaults)
 	cr_assert_eq(parse("--cluster c.json", no_env, &o, &err), 0, "%s", err.msg);
 	cr_expect_str_eq(o.cluster, "c.json");
 	cr_expect_str_eq(o.listen, "127.0.0.1:8080");
-	cr_expect_str_eq(o.policy, "ca-fgd");
+	cr_expect_str_eq(o.policy, "bid-price");
 	cr_expect_str_eq(o.journal, "");
 	cr_expect_eq(o.threads, 4);
 	cr_expect_eq(o.max_body, 64 << 20);

@@ -435,6 +435,7 @@ Test(extender_watch, case_37_a_standby_binds_nothing_and_names_the_leader)
 	xa_open(&x, false);
 	fake_cluster_pod(x.c, "a", "u-a", G10);
 	cr_expect(xa_wait_why(&x, "\"other\" does"), "%s", xa_why(&x));
+	cr_expect(xa_wait_booked(&x, "GPU-n1-0", 0)); /* else it is the node that is not known */
 	cr_expect(strstr(xa_bind(&x, "a", "u-a", "n1"), "not lead") != NULL);
 	cr_expect_eq(posts("a"), 0);
 	cr_expect_eq(xa_booked(&x, "GPU-n1-0"), 0);

@@ -1,10 +1,12 @@
 /* The price thread: one that searches for prices while others answer. It holds the lock for slices of
  * the cluster, and to put prices in use; never for a step. */
+#include <sys/resource.h>
 #include <time.h>
 
 #include "extender/service_internal.h"
 
 #define PAUSE_NS 50000 /* between slices: whoever waits gets the lock */
+#define NICE 10        /* a question that comes during a search gets the CPU at once */
 
 static void pause_shortly(void)
 {
@@ -16,6 +18,7 @@ static void *run(void *arg)
 	struct ex_service *s = arg;
 	enum po_pricer_todo todo;
 
+	(void)setpriority(PRIO_PROCESS, 0, NICE); /* of this thread alone; without it it is only slower */
 	pthread_mutex_lock(&s->lock);
 	while (!s->price_thread_ends) {
 		todo = po_pricer_look(s->pricer);

@@ -39,6 +39,9 @@ static void start(struct fr_bid *b)
 	b->arrivals = arith_max(b->arrivals, 1);
 	b->rho = arith_mul_div_floor(gpu, 1 << 24, arith_max(cpu, 1));
 	b->rho = arith_min(b->rho, INT64_C(1) << 32);
+	if (b->cpu_only_sum > 0) /* y_cpu, which is up to 1.25 times as much with 16 bits more */
+		b->rho = arith_min(b->rho, arith_mul_div_floor(INT64_C(1) << 45, b->arrivals,
+							       b->cpu_only_sum));
 	b->gpu_mean = (int64_t)(((__int128)gpu << 40) / b->arrivals);
 	for (size_t d = 0; d < b->w->count; d++) {
 		const struct fr_class *c = &b->w->classes[d];

@@ -17,7 +17,7 @@ void fr_bid_prices_set(const struct fr_bid *b, const int64_t *y, int64_t y_cpu,
 
 	if (b->cpu_only_sum > 0) /* nu = y_cpu / (cpu_only_sum / arrivals), 40 -> 24 bits */
 		nu = arith_min((int64_t)(((__int128)y_cpu * b->arrivals / b->cpu_only_sum) >> 16),
-			       FR_BID_MU_MAX / 2);
+			       FR_BID_MU_MAX / 4);
 	for (int j = 0; j < FR_BID_J; j++)
 		ret->mu[j] = nu + b->rho * grid[j] / 100;
 	for (uint32_t d = 0; d < b->w->count; d++) {

@@ -62,8 +62,9 @@ static int64_t typical_mib(const struct st_cluster *c)
 	return sum > 0 ? arith_max(sum / count, 1) : 1000;
 }
 
-struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
-				  struct fr_workload *take_w)
+/* unit_mib: of a typical device, for FR_BID. */
+static struct fr_measure *measure_make(const struct st_cluster *c, enum fr_kind kind,
+				       struct fr_workload *take_w, int64_t unit_mib)
 {
 	struct fr_measure *m = calloc(1, sizeof(*m));
 
@@ -77,12 +78,29 @@ struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
 	m->scale = kind == FR_CA ? 4 * take_w->total : kind == FR_BID ? ONE_MILLI : take_w->total;
 	fr_thresholds_fill(take_w->total, m->thresholds);
 	if (kind == FR_BID)
-		m->bid = fr_bid_new(take_w, typical_mib(c));
+		m->bid = fr_bid_new(take_w, unit_mib);
 	if ((kind == FR_BID && !m->bid) || classes_compile(m) < 0 || fr_rows_init(m) < 0) {
 		fr_measure_free(m);
 		return NULL;
 	}
 	return m;
+}
+
+struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
+				  struct fr_workload *take_w)
+{
+	return measure_make(c, kind, take_w, kind == FR_BID ? typical_mib(c) : 0);
+}
+
+struct fr_measure *fr_measure_twin(const struct fr_measure *m)
+{
+	struct fr_workload *w = fr_workload_copy(m->w);
+	struct fr_measure *twin =
+		w ? measure_make(m->cluster, m->kind, w, m->bid ? m->bid->unit_mib : 0) : NULL;
+
+	if (twin)
+		fr_measure_price_copy(twin, m);
+	return twin;
 }
 
 void fr_measure_free(struct fr_measure *m)
@@ -250,6 +268,7 @@ static int node_load(struct fr_measure *m, struct fr_node *nd, const struct st_n
 	if (!nd->sums && n->gpu_count > 0)
 		return ERR_NOMEM;
 	nd->gpu_count = n->gpu_count;
+	nd->closed = n->unready || n->fences > 0;
 	nd->idle_milli = 0;
 	if (n->gpu_count > 0)
 		memset(nd->sums, 0, size * sizeof(*nd->sums));

@@ -23,6 +23,9 @@ struct fr_measure;
 /* Borrows the cluster, takes the workload over (freed with the measure, or at the next set). */
 struct fr_measure *fr_measure_new(const struct st_cluster *c, enum fr_kind kind,
 				  struct fr_workload *take_w); /* NULL: no memory, take_w freed */
+/* A measure for an equal workload, with no node yet; its price search is where that of m is, and counts
+ * amounts in the same unit. NULL: no memory. */
+struct fr_measure *fr_measure_twin(const struct fr_measure *m);
 void fr_measure_free(struct fr_measure *m);
 const struct fr_workload *fr_measure_workload(const struct fr_measure *m);
 

@@ -67,7 +67,7 @@ static uint8_t size_on(const struct fr_type *t, const struct fr_type_class *tc,
 		return (uint8_t)(tc->profile + 1);
 	if (c->kind == ST_KIND_WHOLE)
 		return FR_BID_R;
-	if (t->alloc_mib <= 0)
+	if (tc->d_mib > t->alloc_mib)
 		return 0;
 	size = arith_mul_div_ceil(tc->d_mib, FR_BID_R, t->alloc_mib);
 	return (uint8_t)arith_min(arith_max(size, 1), FR_BID_R);
@@ -250,7 +250,7 @@ void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
 			const struct fr_node *nd = &m->nodes[id];
 			struct fr_bid_node bn;
 
-			if (nd->epoch == 0 || nd->gpu_count == 0)
+			if (nd->epoch == 0 || nd->gpu_count == 0 || nd->closed)
 				continue;
 			node_to_bid(m, nd, &bn);
 			fr_bid_step_node(m->bid, &bn);
@@ -272,7 +272,7 @@ static void scarcity_set(struct fr_measure *m)
 		for (unsigned i = 0; nd->epoch != 0 && i < nd->gpu_count; i++) {
 			struct fr_type *t = &m->types[nd->types[i]];
 
-			if (nd->rows[i] == 0)
+			if (nd->rows[i] == 0 || nd->closed)
 				continue;
 			t->all_milli += 1000;
 			t->used_milli += 1000 - row_at(m, nd->rows[i])[ROW_MILLI];

@@ -61,6 +61,7 @@ struct fr_node {
 	uint32_t idle_gpus; /* BID only */
 	uint32_t bid_group; /* BID only: of the first GPU that is not in MIG mode */
 	uint8_t gpu_count;
+	bool closed;      /* BID only: gets nothing new, so that nothing of it is for sale */
 	int64_t cpu_left; /* BID only: as synced */
 	int64_t n;
 	int32_t *sums; /* fill, unfit, fit: 3 * stride; BID: values over the price grid */

@@ -259,6 +259,24 @@ static void workload_fill(struct fr_workload *w, struct entry *const *sorted, si
 	}
 }
 
+/* Where there are more than are kept, the rarest of those without GPU go: they must not push out what asks
+ * for GPUs. Returns how many are left. */
+static size_t make_room(struct entry **sorted, size_t n)
+{
+	size_t over = n > FR_CLASSES_MAX ? n - FR_CLASSES_MAX : 0, at = n;
+
+	if (over == 0)
+		return n;
+	for (size_t i = n; i > 0; i--) {
+		if (over > 0 && sorted[i - 1]->cls.count == 0)
+			over--;
+		else
+			sorted[--at] = sorted[i - 1];
+	}
+	memmove(sorted, sorted + at, (n - at) * sizeof(struct entry *));
+	return n - at;
+}
+
 struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_percent,
 				      bool gpu_only)
 {
@@ -281,6 +299,7 @@ struct fr_workload *fr_workload_build(const struct fr_counts *c, int popularity_
 		return workload_builtin();
 	}
 	qsort(sorted, n, sizeof(struct entry *), entry_cmp);
+	n = make_room(sorted, n);
 	w = workload_alloc(n < FR_CLASSES_MAX ? n : FR_CLASSES_MAX);
 	if (w)
 		workload_fill(w, sorted, n, total, popularity_percent);

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "state/request.h"
 
-#define FR_CLASSES_MAX 512            /* kept classes of one workload */
+#define FR_CLASSES_MAX 512            /* kept classes of one workload, those with GPU first */
 #define FR_WEIGHT_TOTAL_MAX (1 << 20) /* K: weights are scaled down to stay below */
 
 /* The key of a class. Host memory is not part of it. Fields that do not apply are 0; there is no

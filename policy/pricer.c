@@ -57,17 +57,11 @@ static int begin(struct po_pricer *s)
 {
 	struct po_placer *p = s->placer;
 	struct fr_measure *before = s->own ? s->own : p->measure;
-	struct fr_workload *w;
 
 	retire(s, s->own);
 	s->own = NULL;
 	s->fresh = p->outdated || !p->measure;
-	if (s->fresh) {
-		s->own = po_placer_measure_build(p, FR_BID);
-	} else {
-		w = fr_workload_copy(fr_measure_workload(p->measure));
-		s->own = w ? fr_measure_new(p->cluster, FR_BID, w) : NULL;
-	}
+	s->own = s->fresh ? po_placer_measure_build(p, FR_BID) : fr_measure_twin(p->measure);
 	if (!s->own)
 		return ERR_NOMEM;
 	if (s->fresh) {
@@ -76,8 +70,6 @@ static int begin(struct po_pricer *s)
 					? PO_PRICE_STEPS_AGAIN
 					: PO_PRICE_STEPS_START;
 		s->steps = 0;
-	} else {
-		fr_measure_price_copy(s->own, p->measure);
 	}
 	s->pos = 0;
 	s->walking = false;

@@ -264,3 +264,78 @@ Test(bid, a_type_that_is_in_use_more_than_others_costs_more)
 	fr_measure_free(m);
 	st_cluster_free(c);
 }
+
+/* An amount that is more than the whole GPU cannot be sold on it. */
+Test(bid, amounts_larger_than_the_gpu)
+{
+	struct place_class mix[] = {{1, 1000, place_share(40000), NULL}};
+	struct st_cluster *c = st_cluster_new(NULL);
+	uint32_t small = place_node(c, "small", 64000, 2, 16000);
+	uint32_t large = place_node(c, "large", 64000, 1, 40000);
+	struct fr_measure *m = place_measure(c, FR_BID, mix, 1);
+
+	cr_expect_eq(fr_measure_node(m, small), 0);
+	cr_expect_lt(fr_measure_node(m, large), 0);
+	fr_measure_price_steps(m, 1);
+	cr_expect_float_eq((double)m->bid->coverage[0] / ONE16, 1, 0.01);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}
+
+/* GPUs for which no pod asks CPU, and pods without GPU that ask for much: all stays within its type. */
+Test(bid, gpus_without_cpu_beside_much_cpu)
+{
+	static const struct place_class mix[] = {
+		{1, 0, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL},
+		{1000, INT64_C(1) << 32, {.count = 0}, NULL}};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct fr_measure *m;
+
+	place_node(c, "n", INT64_C(1) << 32, 16, 16000);
+	m = place_measure(c, FR_BID, mix, 2);
+	for (int i = 0; i < 20; i++) {
+		cr_assert_gt(m->bid->y_cpu, 0, "step %d", i);
+		for (int j = 0; j < FR_BID_J; j++)
+			cr_assert(m->bid->score_prices.mu[j] >= 0 &&
+					  m->bid->score_prices.mu[j] <= FR_BID_MU_MAX,
+				  "price %d: %lld", j, (long long)m->bid->score_prices.mu[j]);
+		fr_measure_price_steps(m, 1);
+		fr_measure_price_publish(m);
+	}
+	fr_measure_free(m);
+	st_cluster_free(c);
+}
+
+/* What takes nothing new is not for sale: prices are those of the rest. */
+Test(bid, nodes_that_take_nothing_new_are_not_for_sale)
+{
+	static const struct place_class mix[] = {
+		{1, 4000, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, NULL}};
+	struct st_gpu_spec gpus[4];
+	struct st_node_spec spec = {.name = "cordoned",
+				    .product = "T4",
+				    .cpu_milli = 64000,
+				    .gpu_count = 4,
+				    .gpus = gpus,
+				    .unready = true,
+				    .why_unready = "cordoned"};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct fr_measure *m;
+	uint32_t id;
+
+	for (int i = 0; i < 4; i++)
+		gpus[i] = (struct st_gpu_spec){.mem_mib = 32000};
+	cr_assert_eq(st_cluster_node_put(c, &spec, &id, NULL), 0);
+	place_node(c, "open", 64000, 1, 16000);
+	m = place_measure(c, FR_BID, mix, 1);
+	fr_measure_price_steps(m, 1);
+	cr_expect_float_eq((double)m->bid->coverage[0] / ONE16, 1, 0.01);
+	spec.unready = false;
+	spec.why_unready = NULL;
+	cr_assert_eq(st_cluster_node_put(c, &spec, &id, NULL), 0);
+	place_sync(m, c);
+	fr_measure_price_steps(m, 1);
+	cr_expect_float_eq((double)m->bid->coverage[0] / ONE16, 5, 0.01);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}

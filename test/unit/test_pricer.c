@@ -316,3 +316,34 @@ Test(pricer, out_of_memory)
 	cr_expect_gt(fail, 20);
 	place_world_fini(&w);
 }
+
+/* GPUs of another size come between the first prices and the search's second measure: amounts in MiB are the
+ * same part of a device in both, or the prices would change with each trade. */
+Test(pricer, the_twin_counts_in_the_same_unit)
+{
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct st_request req = place_request(1000, place_share(4000));
+	struct po_placer *p = placer_of(c, true, false);
+	struct po_pricer *s = po_pricer_new(p);
+	int64_t unit = 0;
+
+	place_node(c, "small", 64000, 4, 16000);
+	cr_assert_eq(po_placer_learn(p, &req, NULL), 0);
+	cr_assert_eq(po_placer_sync(p), 0);
+	for (int looks = 0; looks < 10000 && p->measure->bid->steps == 0; looks++)
+		if (po_pricer_look(s) == PO_PRICER_SEARCH)
+			po_pricer_search(s);
+	cr_assert_gt(p->measure->bid->steps, 0);
+	unit = p->measure->bid->unit_mib;
+	place_node(c, "large", 64000, 12, 80000);
+	for (int round = 0; round < 4; round++) {
+		for (int i = 0; i < PO_PRICE_PUBLISH * PO_PRICE_ARRIVALS; i++)
+			if (po_placer_arrival(p))
+				finish(s);
+		cr_expect_eq(p->measure->bid->unit_mib, unit, "round %d: %lld", round,
+			     (long long)p->measure->bid->unit_mib);
+	}
+	po_pricer_free(s);
+	po_placer_free(p);
+	st_cluster_free(c);
+}

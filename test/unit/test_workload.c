@@ -435,6 +435,35 @@ Test(workload, at_most_so_many_classes)
 }
 
 /* Modes matter for ties only where GPUs of more than one mode are wanted. */
+/* Pods without GPU of more kinds than there is room for do not push out what asks for GPUs. */
+Test(workload, classes_without_gpu_make_room)
+{
+	struct fr_counts *c = fr_counts_new();
+	struct fr_class gpu = whole(1000, 1);
+	struct fr_workload *w;
+	size_t with_gpu = 0;
+
+	for (int i = 0; i < FR_CLASSES_MAX + 100; i++) {
+		struct fr_class cls = class_of(place_cpu(100 + i));
+
+		cr_assert_eq(fr_counts_add(c, &cls, i < 10 ? 20 : 10, NULL), 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		gpu.cpu_milli = 1000 * i;
+		cr_assert_eq(fr_counts_add(c, &gpu, 5, NULL), 0);
+	}
+	w = fr_workload_build(c, 100, false);
+	cr_expect_eq(w->count, FR_CLASSES_MAX);
+	for (size_t i = 0; i < w->count; i++) {
+		with_gpu += w->classes[i].count > 0;
+		cr_expect(i == 0 || w->weights[i] <= w->weights[i - 1]);
+	}
+	cr_expect_eq(with_gpu, 3);
+	cr_expect_eq(w->weights[0], 20);
+	fr_workload_free(w);
+	fr_counts_free(c);
+}
+
 Test(workload, mixed)
 {
 	const struct fr_class ts = share(3, 100), one = whole(2, 1), none = class_of(place_cpu(1));

@@ -20,6 +20,7 @@ enum family {
 	RELEASES,
 	JOURNAL_ERRORS,
 	PODS_LEARNED,
+	PRICES_PUBLISHED,
 	PODS_CACHED,
 	NOMINATIONS,
 	NODES,
@@ -81,6 +82,10 @@ static const struct prom_family families[FAMILY_COUNT] = {
 			    "Records that could not be written."},
 	[PODS_LEARNED] = {"tessera_pods_learned_total", "counter", "",
 			  "Pods counted into the workload that fragmentation is measured for."},
+	[PRICES_PUBLISHED] =
+		{"tessera_prices_published_total", "counter", "",
+		 "Times that bid-price put new prices in use (about every 20 pods); 0 with other "
+		 "policies. Where it stands still while pods come, the old prices are used on."},
 	[PODS_CACHED] = {"tessera_pods_cached", "gauge", "",
 			 "Pods whose request is kept for their bind."},
 	[NOMINATIONS] = {"tessera_nominations", "gauge", "",
@@ -306,6 +311,7 @@ static void put_counts(const struct ex_metrics *m, const struct ex_service_count
 	prom_single(b, &families[RELEASES], (int64_t)n->releases);
 	prom_single(b, &families[JOURNAL_ERRORS], (int64_t)get(&m->journal_errors));
 	prom_single(b, &families[PODS_LEARNED], (int64_t)n->learned);
+	prom_single(b, &families[PRICES_PUBLISHED], (int64_t)n->prices_published);
 	prom_single(b, &families[PODS_CACHED], (int64_t)n->pods_cached);
 	prom_single(b, &families[NOMINATIONS], (int64_t)n->nominations);
 }

@@ -18,7 +18,7 @@ static void *run(void *arg)
 	struct ex_service *s = arg;
 	enum po_pricer_todo todo;
 
-	(void)setpriority(PRIO_PROCESS, 0, NICE); /* of this thread alone; without it it is only slower */
+	(void)setpriority(PRIO_PROCESS, 0, NICE); /* this thread; where it fails, no matter */
 	pthread_mutex_lock(&s->lock);
 	while (!s->price_thread_ends) {
 		todo = po_pricer_look(s->pricer);
@@ -37,19 +37,18 @@ static void *run(void *arg)
 	return NULL;
 }
 
-void ex_prices_start(struct ex_service *s)
+bool ex_prices_start(struct ex_service *s)
 {
 	const struct po_policy *policy = po_placer_policy(s->placer);
 
 	if (!policy->uses_measure || policy->measure != FR_BID)
-		return;
+		return true;
 	if (s->pricer == NULL)
 		s->pricer = po_pricer_new(s->placer);
-	if (s->pricer == NULL)
-		return;
-	if (!s->price_thread_runs)
+	if (s->pricer != NULL && !s->price_thread_runs)
 		s->price_thread_runs = pthread_create(&s->price_thread, NULL, run, s) == 0;
 	ex_prices_wake(s);
+	return s->price_thread_runs;
 }
 
 void ex_prices_wake(struct ex_service *s)

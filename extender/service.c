@@ -156,13 +156,17 @@ int ex_service_load_text(struct ex_service *s, const char *text, size_t len, str
 
 int ex_service_start(struct ex_service *s, struct err *err)
 {
+	bool priced = true;
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
 	rc = po_placer_rebuild(s->placer, err);
 	if (rc == 0)
-		ex_prices_start(s);
+		priced = ex_prices_start(s);
 	pthread_mutex_unlock(&s->lock);
+	if (!priced)
+		log_event(s->cfg.log, LOG_LEVEL_ERROR, "prices-stand-still",
+			  "reason=\"no memory or no thread for the price search\"");
 	return rc;
 }
 
@@ -260,5 +264,6 @@ void ex_service_counts(struct ex_service *s, struct ex_service_counts *ret)
 	*ret = s->counts;
 	ret->pods_cached = ex_recent_count(s->recent);
 	ret->nominations = s->nomination_count - s->expected_count;
+	ret->prices_published = s->pricer != NULL ? po_pricer_published(s->pricer) : 0;
 	pthread_mutex_unlock(&s->lock);
 }

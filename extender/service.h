@@ -129,6 +129,7 @@ struct ex_service_counts {
 	uint64_t nodes_invalid, pods_invalid, pods_fenced; /* of mirror.h */
 	uint64_t binds, binds_repeated, binds_refused, binds_unknown, binds_failed;
 	uint64_t releases, learned;
+	uint64_t prices_published; /* 0 where the policy has none */
 	size_t pods_cached, nominations;
 };
 void ex_service_counts(struct ex_service *s, struct ex_service_counts *ret);

@@ -77,9 +77,9 @@ bool ex_nomination_drop(struct ex_service *s, const char *uid);
 void ex_nominations_expire(struct ex_service *s);
 
 /* prices.c: the thread that searches for prices beside the requests, for policies that have them.
- * Starts it, or tells it of another workload; under the lock. Without memory or threads the prices stay
- * as they are. */
-void ex_prices_start(struct ex_service *s);
+ * Starts it, or tells it of another workload; under the lock. False: there is no memory or no thread for
+ * it, and the prices stay as they are. */
+bool ex_prices_start(struct ex_service *s);
 /* Under the lock: an arrival made steps due. */
 void ex_prices_wake(struct ex_service *s);
 /* Ends the thread; not under the lock. */

@@ -80,6 +80,8 @@ void po_pricer_free(struct po_pricer *s);
 enum po_pricer_todo po_pricer_look(struct po_pricer *s);
 /* Without the lock, after SEARCH and before the next look: some steps, or frees what the look put aside. */
 void po_pricer_search(struct po_pricer *s);
+/* Under the lock: how many times new prices were put in use. */
+uint64_t po_pricer_published(const struct po_pricer *s);
 
 /* Makes the workload from what was learned. ERR_NOMEM: the old one stays. */
 int po_placer_rebuild(struct po_placer *p, struct err *err);

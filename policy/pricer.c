@@ -15,6 +15,7 @@ struct po_pricer {
 	uint32_t start_left; /* steps of the search at the start */
 	uint32_t steps;      /* since the last publication */
 	uint32_t todo;       /* of the next search */
+	uint64_t published;  /* times that the measures traded places */
 	uint64_t stepped;    /* steps done or given up, as arrivals ask for them */
 	/* Which changes own has seen: all before pos; while walking, of nodes before `node` only. */
 	uint64_t pos; /* 0 = none */
@@ -115,6 +116,7 @@ static void trade(struct po_pricer *s)
 	p->measure = s->own;
 	p->measure_pos = s->pos;
 	p->generation++;
+	s->published++;
 	s->own = m;
 	s->pos = pos;
 	s->ready = false;
@@ -127,6 +129,11 @@ static void trade(struct po_pricer *s)
 	} else {
 		fr_measure_price_copy(m, p->measure);
 	}
+}
+
+uint64_t po_pricer_published(const struct po_pricer *s)
+{
+	return s->published;
 }
 
 /* Steps that are due; what has long been overdue is given up, since prices follow the state. */

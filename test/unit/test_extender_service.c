@@ -500,9 +500,12 @@ Test(extender_service, prices_follow_the_pods_seen)
 	struct ex_service_config cfg = {.state = ST_CONFIG_DEFAULT,
 					.placer = {.policy = po_policy_find("bid-price"),
 						   .learn = true}};
+	struct ex_service_counts counts;
 	char uid[16];
 
 	cr_assert_not_null(cfg.placer.policy);
+	ex_service_counts(f.s, &counts);
+	cr_expect_eq(counts.prices_published, 0, "another policy has none");
 	xf_close(&f);
 	xf_open(&f, cluster, &cfg, NULL);
 	for (int i = 0; i < 30; i++) {
@@ -512,4 +515,6 @@ Test(extender_service, prices_follow_the_pods_seen)
 			"n1 n2 n3"));
 	}
 	cr_expect(prices_were_found());
+	ex_service_counts(f.s, &counts);
+	cr_expect_geq(counts.prices_published, 1);
 }

@@ -163,7 +163,7 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 			       (before[ROW_MILLI] - after[ROW_MILLI]) / 1000;
 		*ret_opened += opened * ch[i].times;
 		if (in_use(after) && opened)
-			cost += E_OPEN * ONE;
+			cost += (int64_t)E_OPEN * ONE;
 		if (after[ROW_KIND] == FR_BID_MIG)
 			cost += (int64_t)E_MIG * ONE * (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]);
 		else if (in_use(after))
@@ -288,7 +288,7 @@ static void scarcity_set(struct fr_measure *m)
 				       ? t->used_milli * 1000 / t->all_milli - used * 1000 / all
 				       : 0;
 
-		t->scarcity = (int32_t)(E_TYPE * ONE * part / 1000);
+		t->scarcity = (int32_t)((int64_t)E_TYPE * ONE * part / 1000);
 	}
 }
 

@@ -112,6 +112,8 @@ struct fr_bid {
 	struct fr_bid_prices score_prices, step_prices;
 };
 
+#define FR_BID_NOT_FOR_SALE UINT32_MAX /* as a group: a node that takes nothing, or has no GPU */
+
 /* What the step needs of a node. */
 struct fr_bid_node {
 	uint32_t group; /* of its first GPU that is not in MIG mode */

@@ -81,10 +81,15 @@ static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
  * sells is the CPU that it has. */
 void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n)
 {
-	int j = best_price(b, n), other = -1;
-	int64_t use = pattern_cpu(b, n, j), left = n->cpu_left, use_other = 0;
-	int64_t weight = ONE16;
+	int64_t weight = ONE16, use, left = n->cpu_left, use_other = 0;
+	int j, other = -1;
 
+	if (n->idle == 0 && n->part_count == 0) { /* nothing that CPU could be sold with */
+		b->cpu_spare += left;
+		return;
+	}
+	j = best_price(b, n);
+	use = pattern_cpu(b, n, j);
 	if (use > left) {
 		if (j + 1 < FR_BID_J) {
 			use_other = pattern_cpu(b, n, j + 1);

@@ -115,6 +115,7 @@ void fr_measure_free(struct fr_measure *m)
 		free(m->nodes[i].sums);
 	free(m->types);
 	free(m->nodes);
+	free(m->sales);
 	free(m->rows);
 	free(m->row_keys);
 	free(m->row_slots);
@@ -237,6 +238,15 @@ static int nodes_grow(struct fr_measure *m, uint32_t node)
 		return ERR_NOMEM;
 	memset(p + m->node_cap, 0, (cap - m->node_cap) * sizeof(*p));
 	m->nodes = p;
+	if (m->bid) {
+		struct fr_bid_node *sales = realloc(m->sales, cap * sizeof(*sales));
+
+		if (!sales)
+			return ERR_NOMEM;
+		for (uint32_t i = m->node_cap; i < cap; i++)
+			sales[i].group = FR_BID_NOT_FOR_SALE;
+		m->sales = sales;
+	}
 	m->node_cap = cap;
 	return 0;
 }
@@ -322,6 +332,8 @@ static int node_sync(struct fr_measure *m, uint32_t node)
 	m->idle_total += nd->idle_milli;
 	nd->epoch = rc < 0 ? 0 : m->row_epoch;
 	nd->version = n->version;
+	if (m->bid)
+		fr_bid_sale_set(m, node);
 	return rc;
 }
 

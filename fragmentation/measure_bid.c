@@ -222,21 +222,26 @@ int32_t fr_bid_score(int64_t loss)
 
 /* ---- price steps ---- */
 
-static void node_to_bid(const struct fr_measure *m, const struct fr_node *nd,
-			struct fr_bid_node *ret)
+void fr_bid_sale_set(struct fr_measure *m, uint32_t node)
 {
-	ret->group = nd->bid_group;
-	ret->idle = nd->idle_gpus;
-	ret->cpu_left = arith_max(nd->cpu_left, 0);
-	ret->part_count = 0;
+	const struct fr_node *nd = &m->nodes[node];
+	struct fr_bid_node *sale = &m->sales[node];
+
+	sale->group = nd->epoch == 0 || nd->gpu_count == 0 || nd->closed ? FR_BID_NOT_FOR_SALE
+									 : nd->bid_group;
+	if (sale->group == FR_BID_NOT_FOR_SALE)
+		return;
+	sale->idle = nd->idle_gpus;
+	sale->cpu_left = arith_max(nd->cpu_left, 0);
+	sale->part_count = 0;
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
 		const int32_t *row = row_at(m, nd->rows[i]);
 
 		if (!in_use(row) || row[ROW_R] == 0)
 			continue;
-		ret->part[ret->part_count].group = (uint16_t)row[ROW_GROUP];
-		ret->part[ret->part_count].mode = (uint8_t)row[ROW_MODE];
-		ret->part[ret->part_count++].r = (uint16_t)row[ROW_R];
+		sale->part[sale->part_count].group = (uint16_t)row[ROW_GROUP];
+		sale->part[sale->part_count].mode = (uint8_t)row[ROW_MODE];
+		sale->part[sale->part_count++].r = (uint16_t)row[ROW_R];
 	}
 }
 
@@ -246,15 +251,9 @@ void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
 		return;
 	for (unsigned i = 0; i < steps; i++) {
 		fr_bid_step_begin(m->bid);
-		for (uint32_t id = 0; id < m->node_cap; id++) {
-			const struct fr_node *nd = &m->nodes[id];
-			struct fr_bid_node bn;
-
-			if (nd->epoch == 0 || nd->gpu_count == 0 || nd->closed)
-				continue;
-			node_to_bid(m, nd, &bn);
-			fr_bid_step_node(m->bid, &bn);
-		}
+		for (uint32_t id = 0; id < m->node_cap; id++)
+			if (m->sales[id].group != FR_BID_NOT_FOR_SALE)
+				fr_bid_step_node(m->bid, &m->sales[id]);
 		fr_bid_step_end(m->bid);
 	}
 }

@@ -103,6 +103,8 @@ struct fr_measure {
 
 	uint32_t node_cap;
 	struct fr_node *nodes;
+	struct fr_bid_node
+		*sales; /* BID only: of each node, what a price step reads, in one piece */
 	int64_t total, idle_total;
 };
 
@@ -120,6 +122,7 @@ int fr_rows_init(struct fr_measure *m);
 int fr_bid_type_init(struct fr_measure *m, struct fr_type *t);
 void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row);
 void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd);
+void fr_bid_sale_set(struct fr_measure *m, uint32_t node); /* after its value */
 int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
 		     const struct fr_change *ch, unsigned n, int64_t *ret_extras);
 int32_t fr_bid_score(int64_t loss);

@@ -115,6 +115,7 @@ static void trade(struct po_pricer *s)
 
 	p->measure = s->own;
 	p->measure_pos = s->pos;
+	p->priced = true; /* as it is, also where nobody has asked yet */
 	p->generation++;
 	s->published++;
 	s->own = m;

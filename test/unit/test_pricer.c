@@ -192,6 +192,30 @@ Test(pricer, asking_never_searches)
 	place_world_fini(&w);
 }
 
+/* Nor does the first question, where the prices were there before it. */
+Test(pricer, the_first_question_comes_after_the_prices)
+{
+	struct place_world w;
+	struct po_placer *p;
+	struct po_pricer *s;
+	struct st_request req;
+
+	place_world_init(&w, &cfg, 6, PLACE_NO_MIG);
+	for (int i = 0; i < 20; i++)
+		place_random_node(&w);
+	p = placer_of(w.c, true, true);
+	s = po_pricer_new(p);
+	req = place_random_request(&w, 1);
+	finish(s);
+	cr_assert_not_null(p->measure);
+	cr_expect_eq(p->measure->bid->steps, PO_PRICE_STEPS_START);
+	cr_assert_not_null(po_placer_ask(p, &req, 0));
+	cr_expect_eq(p->measure->bid->steps, PO_PRICE_STEPS_START);
+	po_pricer_free(s);
+	po_placer_free(p);
+	place_world_fini(&w);
+}
+
 /* Steps that nobody had time for are not caught up with. */
 Test(pricer, the_overdue_is_given_up)
 {

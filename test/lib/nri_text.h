@@ -16,7 +16,7 @@ struct nt_pod {
 	const struct st_kv *annotations;
 };
 
-#define NT_LIST_MAX 8
+#define NT_LIST_MAX 16
 struct nt_mount {
 	const char *source, *target;
 };

@@ -69,6 +69,9 @@ static int driver_get(void *ctx, const char *cgroup, const char *gpu, int64_t *s
 struct pod {
 	struct ef_pod ef;
 	char uid[16], id[16];
+	/* Environment and mounts as they were given: the runtime shows them in its list. */
+	char env[NT_LIST_MAX - 1][160], mounts[NT_LIST_MAX - 1][2][160];
+	size_t env_count, mount_count;
 	unsigned made; /* containers so far */
 	bool there, started;
 };
@@ -116,6 +119,35 @@ static int call(struct world *w, int i, const char *method, struct buf *answer)
 	return code;
 }
 
+/* What a runtime makes of it. */
+static void adjust(struct pod *p, const En__Nri__ContainerAdjustment *a)
+{
+	if (a->n_env >= NT_LIST_MAX || a->n_mounts >= NT_LIST_MAX)
+		die("create", "more than there is room for");
+	p->env_count = a->n_env;
+	for (size_t k = 0; k < a->n_env; k++)
+		snprintf(p->env[k], sizeof(p->env[k]), "%s=%s", a->env[k]->key, a->env[k]->value);
+	p->mount_count = a->n_mounts;
+	for (size_t k = 0; k < a->n_mounts; k++) {
+		snprintf(p->mounts[k][0], sizeof(p->mounts[k][0]), "%s", a->mounts[k]->source);
+		snprintf(p->mounts[k][1], sizeof(p->mounts[k][1]), "%s", a->mounts[k]->destination);
+	}
+}
+
+static struct nt_container as_listed(const struct pod *p)
+{
+	struct nt_container c = {
+		.id = p->id, .pod_id = p->uid, .name = "main", .state = EN_NRI_CREATED};
+
+	for (size_t k = 0; k < p->env_count; k++)
+		c.env[k] = p->env[k];
+	for (size_t k = 0; k < p->mount_count; k++) {
+		c.mounts[k].source = p->mounts[k][0];
+		c.mounts[k].target = p->mounts[k][1];
+	}
+	return c;
+}
+
 static void check_answer(struct world *w, int i, const struct buf *answer)
 {
 	En__Nri__CreateContainerResponse *m = en__nri__create_container_response__unpack(
@@ -136,6 +168,7 @@ static void check_answer(struct world *w, int i, const struct buf *answer)
 	}
 	if (right != 2)
 		die("create", "somebody else's share");
+	adjust(&w->pods[i], m->adjust);
 	en__nri__create_container_response__free_unpacked(m, NULL);
 }
 
@@ -172,11 +205,7 @@ static void connect_again(struct world *w)
 	for (int i = 0; i < PODS; i++) {
 		pods[h.pod_count++] = pod_text(&w->pods[i]);
 		if (w->pods[i].there)
-			containers[h.container_count++] =
-				(struct nt_container){.id = w->pods[i].id,
-						      .pod_id = w->pods[i].uid,
-						      .name = "main",
-						      .state = EN_NRI_CREATED};
+			containers[h.container_count++] = as_listed(&w->pods[i]);
 	}
 	if (fake_runtime_handshake(&w->runtime, &h) != 0x2628)
 		die("handshake", "went wrong");

@@ -414,7 +414,7 @@ static bool bind_rests(void)
 Test(extender_elastic, many_wishes_keep_no_bind_waiting)
 {
 	enum { MANY = EX_API_LOOKS_MAX + 44 };
-	struct fake_clock clock;
+	static struct fake_clock clock; /* read until the fixture's end */
 	struct ku_clock fake = fake_clock_init(&clock);
 	struct xa_bind b;
 	char name[16];

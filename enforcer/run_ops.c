@@ -13,28 +13,33 @@
 
 /* ---- MPS ---- */
 
+static int mps_missing(const struct agent *a, struct err *err)
+{
+	return a->mps != NULL
+		       ? 0
+		       : err_set(err, ERR_CONFLICT, "MPS is not run by Tessera on this node");
+}
+
 static int namespace_make(void *ctx, const char *id, int percent, size_t gpu_count,
 			  const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err)
 {
 	struct agent *a = ctx;
+	int rc = mps_missing(a, err);
 
 	(void)gpu_count;
 	(void)gpus;
-	if (a->mps == NULL)
-		return err_set(err, ERR_CONFLICT, "MPS is not run by Tessera on this node");
-	return en_mps_namespace_make(a->mps, id, percent, ret_dir, err);
+	return rc < 0 ? rc : en_mps_namespace_make(a->mps, id, percent, ret_dir, err);
 }
 
 static int namespace_keep(void *ctx, const char *id, int percent, size_t gpu_count,
 			  const char *const *gpus, char ret_dir[EN_PATH_CAP], struct err *err)
 {
 	struct agent *a = ctx;
+	int rc = mps_missing(a, err);
 
 	(void)gpu_count;
 	(void)gpus;
-	if (a->mps == NULL)
-		return err_set(err, ERR_CONFLICT, "MPS is not run by Tessera on this node");
-	return en_mps_namespace_keep(a->mps, id, percent, ret_dir, err);
+	return rc < 0 ? rc : en_mps_namespace_keep(a->mps, id, percent, ret_dir, err);
 }
 
 static void namespace_drop(void *ctx, const char *id)

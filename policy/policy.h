@@ -27,7 +27,8 @@ struct po_policy {
 			 const struct st_request *req);
 };
 
-/* The i-th policy, NULL past the end; "ca-fgd" is the first, and the default. */
+/* The i-th policy, NULL past the end; "ca-fgd" is the first, and what is taken where
+ * none is named (the extender names one always). */
 const struct po_policy *po_policy_at(size_t i);
 const struct po_policy *po_policy_find(const char *name); /* NULL: no such policy */
 

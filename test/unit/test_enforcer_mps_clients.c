@@ -121,14 +121,22 @@ Test(enforcer_mps_clients, namespace_drift)
 	cr_assert_eq(access(dir, F_OK), 0);
 }
 
+/* A namespace by that name, of an earlier life; path: its folder. */
+static void leave_behind(const char *name, char path[EN_PATH_CAP])
+{
+	const char *const left[] = {"namespace", "create", name, "--server=shared", NULL};
+	struct en_exec_result out = {0};
+
+	cr_assert_eq(mps_command(mps, left, 5000, &out, NULL), 0);
+	en_exec_fini(&out);
+	snprintf(path, EN_PATH_CAP, "%s/shared/%s", pipe_dir, name);
+}
+
 /* One with clients stays until they are gone; those of nobody go after a while; others' are left alone. */
 Test(enforcer_mps_clients, namespaces_left_over)
 {
 	struct en_mps_options o = options();
-	const char *const mine[] = {"namespace", "create", "ts_left_over", "--server=shared", NULL};
-	const char *const other[] = {"namespace", "create", "kai_x", "--server=shared", NULL};
-	char name[EN_MPS_NAME_CAP], dir[EN_PATH_CAP], path[EN_PATH_CAP];
-	struct en_exec_result out = {0};
+	char name[EN_MPS_NAME_CAP], dir[EN_PATH_CAP], path[EN_PATH_CAP], other[EN_PATH_CAP];
 
 	make(&o);
 	ready();
@@ -143,33 +151,25 @@ Test(enforcer_mps_clients, namespaces_left_over)
 	hardware_mps(&hw, "%s", "");
 	pass(31000);
 	cr_assert_eq(status().namespaces, 0);
-	cr_assert_eq(mps_command(mps, mine, 5000, &out, NULL), 0);
-	en_exec_fini(&out);
-	cr_assert_eq(mps_command(mps, other, 5000, &out, NULL), 0);
-	en_exec_fini(&out);
-	snprintf(path, sizeof(path), "%s/shared/ts_left_over", pipe_dir);
+	leave_behind("ts_left_over", path);
+	leave_behind("kai_x", other);
 	pass(60000);
 	cr_assert_eq(access(path, F_OK), 0, "its owner may still come");
 	pass(300000);
 	cr_assert_neq(access(path, F_OK), 0);
-	snprintf(path, sizeof(path), "%s/shared/kai_x", pipe_dir);
-	cr_assert_eq(access(path, F_OK), 0);
+	cr_assert_eq(access(other, F_OK), 0);
 }
 
 /* Those of a creation that an earlier agent did not finish need no waiting once all others were named. */
 Test(enforcer_mps_clients, namespaces_claimed)
 {
 	struct en_mps_options o = options();
-	const char *const left[] = {"namespace", "create", "ts_left_over", "--server=shared", NULL};
 	char dir[EN_PATH_CAP], path[EN_PATH_CAP];
-	struct en_exec_result out = {0};
 
 	make(&o);
 	ready();
-	cr_assert_eq(mps_command(mps, left, 5000, &out, NULL), 0);
-	en_exec_fini(&out);
+	leave_behind("ts_left_over", path);
 	cr_assert_eq(en_mps_namespace_make(mps, id_a, 50, dir, NULL), 0);
-	snprintf(path, sizeof(path), "%s/shared/ts_left_over", pipe_dir);
 	(void)en_mps_step(mps);
 	cr_assert_eq(access(path, F_OK), 0);
 	en_mps_namespaces_claimed(mps);
@@ -218,15 +218,11 @@ Test(enforcer_mps_clients, namespaces_of_containers_that_run)
 Test(enforcer_mps_clients, namespaces_while_nobody_was_named)
 {
 	struct en_mps_options o = options();
-	const char *const left[] = {"namespace", "create", "ts_left_over", "--server=shared", NULL};
 	char dir[EN_PATH_CAP], path[EN_PATH_CAP];
-	struct en_exec_result out = {0};
 
 	make(&o);
 	ready();
-	cr_assert_eq(mps_command(mps, left, 5000, &out, NULL), 0);
-	en_exec_fini(&out);
-	snprintf(path, sizeof(path), "%s/shared/ts_left_over", pipe_dir);
+	leave_behind("ts_left_over", path);
 	pass(1000000);
 	cr_assert_eq(access(path, F_OK), 0);
 	cr_assert_eq(en_mps_namespace_keep(mps, id_a, 50, dir, NULL), 0);

@@ -16,15 +16,24 @@ static inline int64_t arith_floor_div(int64_t a, int64_t b)
 /* floor(a * b / c) without overflow in between; a, b >= 0, c > 0; saturates at INT64_MAX. */
 static inline int64_t arith_mul_div_floor(int64_t a, int64_t b, int64_t c)
 {
-	__int128 q = (__int128)a * b / c;
+	int64_t p;
+	__int128 q;
 
+	if (!__builtin_mul_overflow(a, b, &p))
+		return p / c; /* a division of 128 bits is a call */
+	q = (__int128)a * b / c;
 	return q > INT64_MAX ? INT64_MAX : (int64_t)q;
 }
 
 /* ceil(a * b / c), under the same rules. */
 static inline int64_t arith_mul_div_ceil(int64_t a, int64_t b, int64_t c)
 {
-	__int128 q = ((__int128)a * b + c - 1) / c;
+	int64_t p;
+	__int128 q;
+
+	if (!__builtin_mul_overflow(a, b, &p))
+		return p / c + (p % c != 0);
+	q = ((__int128)a * b + c - 1) / c;
 
 	return q > INT64_MAX ? INT64_MAX : (int64_t)q;
 }

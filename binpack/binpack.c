@@ -53,24 +53,19 @@ static bool better(struct rating a, struct rating b)
 }
 
 static struct rating rate_share(const struct bp_task *t, unsigned gpu, enum st_mode mode,
-				const struct st_item *it)
+				const struct st_item *it, int32_t request_mib)
 {
 	const struct st_gpu *g = &t->node->gpus[gpu];
 	struct fr_measure *m = t->how->measure;
 	struct rating r = {0, 0};
 
 	switch (t->how->pick) {
-	case BP_PICK_MEASURE: {
-		struct fr_gpu before = fr_gpu_load(m, t->node->id, gpu);
-		struct fr_gpu after = fr_gpu_after_share(
-			m, &before, mode, st_item_request_mib(it, g->alloc_mib), it->compute_nano);
-		struct fr_change ch = {before.row, after.row, 1};
-
-		r.score = fr_measure_score(m, t->node->id, t->cpu_after, &ch, 1);
+	case BP_PICK_MEASURE:
+		r.score = fr_measure_score_share(m, t->node->id, gpu, mode, request_mib,
+						 it->compute_nano, t->cpu_after);
 		if (fr_measure_workload(m)->mixed)
 			r.tie = g->mode == mode;
 		break;
-	}
 	case BP_PICK_BEST_FIT:
 		r.tie = -(int64_t)g->free_mib;
 		break;
@@ -111,12 +106,13 @@ static enum bp_verdict share_in_mode(const struct bp_task *t, enum st_mode mode,
 {
 	const struct st_item *it = &t->req->items[0];
 	const struct st_node *n = t->node;
+	struct bp_amount amount = BP_AMOUNT_NONE;
 	enum bp_verdict v = BP_NO_GPU;
 	struct rating best = {0, 0};
 	int chosen = -1;
 
 	for (unsigned i = 0; i < n->gpu_count; i++) {
-		enum bp_verdict gv = bp_share_verdict(t->cfg, &n->gpus[i], mode, it);
+		enum bp_verdict gv = bp_share_verdict(t->cfg, &n->gpus[i], mode, it, &amount);
 		struct rating r;
 
 		if (gv != BP_OK) {
@@ -125,7 +121,7 @@ static enum bp_verdict share_in_mode(const struct bp_task *t, enum st_mode mode,
 		}
 		if (t->how->pick != BP_PICK_RANDOM && seen_before(n, i))
 			continue;
-		r = rate_share(t, i, mode, it);
+		r = rate_share(t, i, mode, it, amount.request_mib);
 		if (chosen >= 0 && !better(r, best))
 			continue;
 		best = r;

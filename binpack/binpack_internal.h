@@ -23,9 +23,22 @@ static inline enum st_mode bp_other_mode(enum st_mode mode)
 	return mode == ST_MODE_SM_SHARING ? ST_MODE_TIME_SLICING : ST_MODE_SM_SHARING;
 }
 
-/* Why this one GPU cannot take one more share; BP_OK when it can. */
+/* What an item of kind SHARE books on a GPU with that much allocatable memory. */
+struct bp_amount {
+	int32_t alloc_mib, request_mib;
+	int64_t limit_mib;
+	int64_t limit_bound; /* of all limits of the GPU */
+};
+
+#define BP_AMOUNT_NONE                                                                             \
+	{                                                                                          \
+		.alloc_mib = INT32_MIN                                                             \
+	}
+
+/* Why this one GPU cannot take one more share; BP_OK when it can. *a becomes what it books there: worked out
+ * where it is of GPUs of another size. */
 enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,
-				 enum st_mode mode, const struct st_item *it);
+				 enum st_mode mode, const struct st_item *it, struct bp_amount *a);
 /* The more telling of two verdicts of GPUs of one node: the one closer to success. */
 enum bp_verdict bp_nearer(enum bp_verdict a, enum bp_verdict b);
 

@@ -12,7 +12,7 @@
 struct search {
 	const struct bp_task *t;
 	struct st_gpu gpus[ST_GPUS_MAX]; /* as they would be */
-	uint32_t row_before[ST_GPUS_MAX], row_now[ST_GPUS_MAX];
+	uint64_t row_before[ST_GPUS_MAX], row_now[ST_GPUS_MAX];
 	uint8_t order[ST_ITEMS_MAX]; /* items, the hardest to place first */
 	bool clash;
 	bool measured;  /* rate by the measure */
@@ -65,7 +65,7 @@ static void gpu_take(struct st_gpu *g, const struct st_item *it, const struct ca
 }
 
 /* The row of GPU gpu_idx as `after` describes it. */
-static uint32_t row_of(const struct search *s, unsigned gpu_idx, const struct st_gpu *after)
+static uint64_t row_of(const struct search *s, unsigned gpu_idx, const struct st_gpu *after)
 {
 	struct fr_gpu g = fr_gpu_load(s->t->how->measure, s->t->node->id, gpu_idx);
 	const struct st_gpu *was = &s->t->node->gpus[gpu_idx];
@@ -74,13 +74,13 @@ static uint32_t row_of(const struct search *s, unsigned gpu_idx, const struct st
 }
 
 /* The changes so far, with GPU gpu_idx in another row; ST_GPUS_MAX = none. */
-static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint32_t row,
+static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint64_t row,
 			     struct fr_change ch[ST_GPUS_MAX])
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < s->t->node->gpu_count; i++) {
-		uint32_t now = i == gpu_idx ? row : s->row_now[i];
+		uint64_t now = i == gpu_idx ? row : s->row_now[i];
 
 		if (now != s->row_before[i])
 			ch[n++] = (struct fr_change){s->row_before[i], now, 1};
@@ -88,7 +88,7 @@ static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint32_t 
 	return n;
 }
 
-static int64_t loss_with(const struct search *s, unsigned gpu_idx, uint32_t row)
+static int64_t loss_with(const struct search *s, unsigned gpu_idx, uint64_t row)
 {
 	struct fr_change ch[ST_GPUS_MAX];
 	unsigned n = changes_with(s, gpu_idx, row, ch);
@@ -96,7 +96,7 @@ static int64_t loss_with(const struct search *s, unsigned gpu_idx, uint32_t row)
 	return fr_measure_loss(s->t->how->measure, s->t->node->id, s->t->cpu_after, ch, n);
 }
 
-static int32_t score_with(const struct search *s, unsigned gpu_idx, uint32_t row)
+static int32_t score_with(const struct search *s, unsigned gpu_idx, uint64_t row)
 {
 	struct fr_change ch[ST_GPUS_MAX];
 	unsigned n = changes_with(s, gpu_idx, row, ch);
@@ -214,18 +214,17 @@ static unsigned add_mig(const struct search *s, unsigned gpu, const struct st_it
 }
 
 /* The same amounts are booked on each GPU of an item, so a fraction needs GPUs of one size. */
-static bool amount_matches(const struct search *s, const struct st_grant *gr,
-			   const struct st_item *it, unsigned gpu)
+static bool amount_matches(const struct st_grant *gr, const struct bp_amount *a)
 {
 	return gr->count == 0 ||
-	       (st_item_request_mib(it, s->gpus[gpu].alloc_mib) == gr->request_mib &&
-		st_item_limit_mib(it, s->gpus[gpu].alloc_mib) == gr->limit_mib);
+	       (a->request_mib == gr->request_mib && a->limit_mib == gr->limit_mib);
 }
 
 static unsigned candidates(const struct search *s, unsigned item, enum st_mode mode,
 			   uint32_t barred, struct candidate *out)
 {
 	const struct st_item *it = &s->t->req->items[item];
+	struct bp_amount amount = BP_AMOUNT_NONE;
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < s->t->node->gpu_count; i++) {
@@ -240,8 +239,8 @@ static unsigned candidates(const struct search *s, unsigned item, enum st_mode m
 		}
 		fits = it->kind == ST_KIND_WHOLE
 			       ? st_gpu_idle(g)
-			       : bp_share_verdict(s->t->cfg, g, mode, it) == BP_OK &&
-					 amount_matches(s, &s->d->grants[item], it, i);
+			       : bp_share_verdict(s->t->cfg, g, mode, it, &amount) == BP_OK &&
+					 amount_matches(&s->d->grants[item], &amount);
 		if (fits)
 			out[n++] = (struct candidate){.gpu = (uint8_t)i, .mode = mode};
 	}
@@ -308,7 +307,8 @@ static bool place_mode(struct search *s, unsigned pos, enum st_mode mode, uint32
 		struct st_gpu gpu_was;
 		uint8_t count_was = s->d->grants[item].count;
 		bool clash_was = s->clash;
-		uint32_t row_was, bar = barred;
+		uint64_t row_was;
+		uint32_t bar = barred;
 
 		s->steps--;
 		n = pop_best(list, n, &c);
@@ -409,6 +409,7 @@ static enum bp_verdict mig_verdict(const struct st_node *n, const struct st_item
 
 static enum bp_verdict share_verdict(const struct bp_task *t, const struct st_item *it)
 {
+	struct bp_amount amount = BP_AMOUNT_NONE;
 	enum bp_verdict v = BP_NO_GPU;
 	unsigned fit = 0;
 
@@ -416,11 +417,11 @@ static enum bp_verdict share_verdict(const struct bp_task *t, const struct st_it
 		return BP_TOO_MANY;
 	for (unsigned i = 0; i < t->node->gpu_count; i++) {
 		const struct st_gpu *g = &t->node->gpus[i];
-		enum bp_verdict gv = bp_share_verdict(t->cfg, g, it->mode, it);
+		enum bp_verdict gv = bp_share_verdict(t->cfg, g, it->mode, it, &amount);
 
 		if (gv != BP_OK && it->mode_preferred)
-			gv = bp_nearer(gv,
-				       bp_share_verdict(t->cfg, g, bp_other_mode(it->mode), it));
+			gv = bp_nearer(gv, bp_share_verdict(t->cfg, g, bp_other_mode(it->mode), it,
+							    &amount));
 		fit += gv == BP_OK;
 		if (gv != BP_OK)
 			v = bp_nearer(v, gv);

@@ -56,19 +56,27 @@ static int64_t limit_bound(const struct st_config *cfg, int32_t alloc_mib)
 	return (int64_t)alloc_mib * cfg->overcommit_permille / 1000;
 }
 
-enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,
-				 enum st_mode mode, const struct st_item *it)
+static void amount_set(struct bp_amount *a, const struct st_config *cfg, const struct st_item *it,
+		       int32_t alloc_mib)
 {
-	int32_t request = st_item_request_mib(it, g->alloc_mib);
-	int64_t limit = st_item_limit_mib(it, g->alloc_mib);
+	a->alloc_mib = alloc_mib;
+	a->request_mib = st_item_request_mib(it, alloc_mib);
+	a->limit_mib = st_item_limit_mib(it, alloc_mib);
+	a->limit_bound = limit_bound(cfg, alloc_mib);
+}
 
+enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,
+				 enum st_mode mode, const struct st_item *it, struct bp_amount *a)
+{
+	if (a->alloc_mib != g->alloc_mib)
+		amount_set(a, cfg, it, g->alloc_mib);
 	if (g->taken != ST_TAKEN_NO)
 		return BP_TAKEN;
 	if (g->mode == ST_MODE_MIG)
 		return BP_ONLY_MIG;
-	if (request > g->alloc_mib || limit > limit_bound(cfg, g->alloc_mib))
+	if (a->request_mib > g->alloc_mib || a->limit_mib > a->limit_bound)
 		return BP_TOO_LARGE;
-	if (g->free_mib < request)
+	if (g->free_mib < a->request_mib)
 		return BP_MEMORY;
 	if (g->mode != ST_MODE_FREE && g->mode != mode)
 		return BP_MODE;
@@ -76,7 +84,7 @@ enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gp
 		return BP_CLIENTS;
 	if (mode == ST_MODE_SM_SHARING && g->compute_left_nano < it->compute_nano)
 		return BP_COMPUTE;
-	if (g->limit_mib + limit > limit_bound(cfg, g->alloc_mib))
+	if (g->limit_mib + a->limit_mib > a->limit_bound)
 		return BP_LIMIT;
 	return BP_OK;
 }

@@ -50,7 +50,7 @@ static void start(struct fr_bid *b)
 			b->y[d] = (int64_t)(((__int128)(b->w->weights[d] * fr_bid_class_gpu(b, c))
 					     << 40) /
 					    b->arrivals);
-		b->y_mean[d] = b->y[d];
+		b->y_start[d] = b->y_mean[d] = b->y[d];
 	}
 	b->y_cpu = (int64_t)((((__int128)b->cpu_only_sum * b->rho / b->arrivals) << 16) / 10);
 	b->y_cpu_mean = b->y_cpu;
@@ -70,10 +70,12 @@ struct fr_bid *fr_bid_new(const struct fr_workload *w, int64_t unit_mib)
 	fr_soft_init(&b->soft_idle, SOFT_IDLE_TENTHS);
 	b->y = calloc(n, sizeof(*b->y));
 	b->y_mean = calloc(n, sizeof(*b->y_mean));
+	b->y_start = calloc(n, sizeof(*b->y_start));
 	b->coverage = calloc(n, sizeof(*b->coverage));
 	b->score_prices.net = calloc(n, FR_BID_STRIDE * sizeof(*b->score_prices.net));
 	b->step_prices.net = calloc(n, FR_BID_STRIDE * sizeof(*b->step_prices.net));
-	if (!b->y || !b->y_mean || !b->coverage || !b->score_prices.net || !b->step_prices.net) {
+	if (!b->y || !b->y_mean || !b->y_start || !b->coverage || !b->score_prices.net ||
+	    !b->step_prices.net) {
 		fr_bid_free(b);
 		return NULL;
 	}
@@ -120,6 +122,7 @@ void fr_bid_free(struct fr_bid *b)
 	free(b->demand);
 	free(b->y);
 	free(b->y_mean);
+	free(b->y_start);
 	free(b->coverage);
 	free(b->score_prices.net);
 	free(b->step_prices.net);

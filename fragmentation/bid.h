@@ -80,8 +80,8 @@ struct fr_bid_tables {
 };
 
 struct fr_bid_prices {
-	int64_t mu[FR_BID_J]; /* per CPU milli */
-	int32_t *net;         /* [class][FR_BID_STRIDE]: what a task brings beside its CPU */
+	int64_t mu[FR_BID_STRIDE]; /* per CPU milli */
+	int32_t *net;              /* [class][FR_BID_STRIDE]: what a task brings beside its CPU */
 };
 
 /* Counts of the patterns that the nodes choose, for one group. */
@@ -100,6 +100,7 @@ struct fr_bid {
 	int64_t rho;         /* GPU milli / CPU milli of the GPU classes, as a CPU price */
 	int64_t gpu_mean;    /* gbar, 40 bits */
 	int64_t *y, *y_mean; /* per class */
+	int64_t *y_start;    /* at the start, a GPU milli as much as another: what bounds y */
 	int64_t y_cpu, y_cpu_mean;
 	int64_t *coverage; /* per class, 16 bits: scratch of a step */
 	int64_t cpu_spare; /* likewise, CPU milli */
@@ -164,9 +165,9 @@ int fr_bid_layout_tables_init(const struct fr_bid_layouts *l, struct fr_bid_tabl
 void fr_bid_layouts_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 			 struct fr_bid_tables *t);
 
-/* bid_step.c: begin, each node, end. */
+/* bid_step.c: begin, all nodes, end. */
 void fr_bid_step_begin(struct fr_bid *b);
-void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n);
+void fr_bid_step_nodes(struct fr_bid *b, const struct fr_bid_node *nodes, size_t count);
 void fr_bid_step_end(struct fr_bid *b);
 /* Makes the averaged prices those that scores use. */
 void fr_bid_publish(struct fr_bid *b);

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "base/wide.h"
 #include "fragmentation/bid.h"
+#include "fragmentation/bid_lanes.h"
 
 #define START_STEPS 1500
 #define ETA_MILLI 30  /* step size, 1/1000 */
@@ -27,7 +29,8 @@ void fr_bid_step_begin(struct fr_bid *b)
 	b->cpu_spare = 0;
 }
 
-static int64_t pattern_cpu(const struct fr_bid *b, const struct fr_bid_node *n, int j)
+/* CPU of what the node sells at price j. */
+static inline int64_t pattern_cpu(const struct fr_bid *b, const struct fr_bid_node *n, int j)
 {
 	int64_t cpu = b->step[n->group].m_cpu[n->idle][j];
 
@@ -40,7 +43,8 @@ static int64_t pattern_cpu(const struct fr_bid *b, const struct fr_bid_node *n, 
 	return cpu;
 }
 
-static void pattern_count(struct fr_bid *b, const struct fr_bid_node *n, int j, int64_t weight)
+static inline void pattern_count(struct fr_bid *b, const struct fr_bid_node *n, int j,
+				 int64_t weight)
 {
 	b->demand[n->group].idle[n->idle][j] += weight;
 	for (uint32_t i = 0; i < n->part_count; i++) {
@@ -53,33 +57,29 @@ static void pattern_count(struct fr_bid *b, const struct fr_bid_node *n, int j, 
 	}
 }
 
-static int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
+/* The first price at which the node is worth least. */
+static inline int best_price(const struct fr_bid *b, const struct fr_bid_node *n)
 {
-	int64_t value[FR_BID_STRIDE], best;
-	int at = 0;
+	struct fr_bid_lanes sums = fr_bid_lanes_load(b->step[n->group].m[n->idle]);
+	fr_i64x4 value[FR_BID_LANES];
+	int64_t best;
+	int j = 0;
 
-	for (int j = 0; j < FR_BID_J; j++)
-		value[j] = fr_bid_cpu_value(&b->step_prices, j, n->cpu_left) +
-			   b->step[n->group].m[n->idle][j];
-	for (uint32_t i = 0; i < n->part_count; i++) {
-		const int32_t *k = fr_bid_part_value(&b->step[n->part[i].group], n->part[i].mode,
-						     n->part[i].r);
-
-		for (int j = 0; j < FR_BID_J; j++)
-			value[j] += k[j];
-	}
-	best = value[0];
-	for (int j = 1; j < FR_BID_J; j++)
-		if (value[j] < best) {
-			best = value[j];
-			at = j;
-		}
-	return at;
+	for (uint32_t i = 0; i < n->part_count; i++)
+		fr_bid_lanes_add(&sums,
+				 fr_bid_part_value(&b->step[n->part[i].group], n->part[i].mode,
+						   n->part[i].r),
+				 1);
+	fr_bid_lanes_sum(&b->step_prices, n->cpu_left, &sums, value);
+	best = fr_bid_lanes_min(value);
+	while (value[j / 4][j % 4] != best)
+		j++;
+	return j;
 }
 
 /* The node sells at its best CPU price, mixed with a neighbouring one so that the CPU of what it
  * sells is the CPU that it has. */
-void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n)
+static inline void step_node(struct fr_bid *b, const struct fr_bid_node *n)
 {
 	int64_t weight = ONE16, use, left = n->cpu_left, use_other = 0;
 	int j, other = -1;
@@ -108,6 +108,13 @@ void fr_bid_step_node(struct fr_bid *b, const struct fr_bid_node *n)
 	pattern_count(b, n, j, weight);
 	if (other >= 0)
 		pattern_count(b, n, other, ONE16 - weight);
+}
+
+WIDE void fr_bid_step_nodes(struct fr_bid *b, const struct fr_bid_node *nodes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (nodes[i].group != FR_BID_NOT_FOR_SALE)
+			step_node(b, &nodes[i]);
 }
 
 /* Tasks of one run wanted `count` times (16 bits), dealt out to its classes. */
@@ -177,33 +184,41 @@ static void cover_mig(struct fr_bid *b, uint32_t group, int j)
 		}
 }
 
-static void cover_part(struct fr_bid *b, uint32_t group, int mode, int j)
+static void cover_part(struct fr_bid *b, uint32_t group, int mode)
 {
 	const struct fr_bid_group *g = &b->groups[group];
 	const struct fr_bid_tables *t = &b->step[group];
 	struct fr_bid_demand *dm = &b->demand[group];
 
-	for (uint32_t r = FR_BID_R; r >= 1; r--) {
-		int64_t w = dm->part[mode][r][j];
-		int32_t run = t->pick[mode][r][j] - 1;
+	for (uint32_t r = FR_BID_R; r >= 1; r--)
+		for (int j = 0; j < FR_BID_J; j++) {
+			int64_t w = dm->part[mode][r][j];
+			int32_t run = t->pick[mode][r][j] - 1;
 
-		if (w == 0)
-			continue;
-		if (run < 0) {
-			dm->part[mode][r - 1][j] += w;
-			continue;
+			if (w == 0)
+				continue;
+			if (run < 0) {
+				dm->part[mode][r - 1][j] += w;
+				continue;
+			}
+			run_cover(b, group, (uint32_t)run, j, w);
+			dm->part[mode][r - g->run_size[run]][j] += w;
 		}
-		run_cover(b, group, (uint32_t)run, j, w);
-		dm->part[mode][r - g->run_size[run]][j] += w;
-	}
 }
 
-/* y * exp(-eta x) for x in [-1, 1] with 16 bits, by the series: eta is small. */
+/* a / b; a division of 128 bits is a call, and is seldom needed. */
+static __int128 quotient(__int128 a, __int128 b)
+{
+	return a == (int64_t)a && b == (int64_t)b ? (int64_t)a / (int64_t)b : a / b;
+}
+
+/* y * exp(-eta x) for x in [-1, 1] with 16 bits, by the series: eta is small (40 bits, below 2^37). */
 static int64_t descend(int64_t y, int64_t x, int64_t eta_milli)
 {
-	const __int128 one = (__int128)1 << 40;
-	__int128 t = (__int128)x * eta_milli * (INT64_C(1) << 24) / 1000, t2 = t * t >> 40;
-	__int128 f = one - t + t2 / 2 - (t2 * t >> 40) / 6 + (t2 * t2 >> 40) / 24;
+	int64_t t = x * eta_milli * (INT64_C(1) << 24) / 1000;
+	int64_t t2 = (int64_t)((__int128)t * t >> 40);
+	int64_t f = (INT64_C(1) << 40) - t + t2 / 2 - (int64_t)((__int128)t2 * t >> 40) / 6 +
+		    (int64_t)((__int128)t2 * t2 >> 40) / 24;
 
 	return (int64_t)((__int128)y * f >> 40);
 }
@@ -211,7 +226,7 @@ static int64_t descend(int64_t y, int64_t x, int64_t eta_milli)
 /* (coverage / lambda) / H - 1, at most 1; 16 bits. */
 static int64_t excess(__int128 hosted, __int128 h)
 {
-	__int128 x = hosted * ONE16 / h - ONE16;
+	__int128 x = quotient(hosted * ONE16, h) - ONE16;
 
 	return x > ONE16 ? ONE16 : (int64_t)x;
 }
@@ -228,14 +243,15 @@ static bool sellable(const struct fr_bid *b, uint32_t d)
 
 static int64_t clip(int64_t y, __int128 ref)
 {
-	__int128 lo = ref * FLOOR_E7 / 10000000, hi = ref * CAP_PERCENT / 100;
+	__int128 lo = quotient(ref * FLOOR_E7, 10000000), hi = quotient(ref * CAP_PERCENT, 100);
 
 	return y < lo ? (int64_t)lo : y > hi ? (int64_t)hi : y;
 }
 
-static int64_t class_milli_sum(const struct fr_bid *b, uint32_t d)
+/* Arrivals of the class of which so much could be hosted: coverage / rate. */
+static __int128 hosted(const struct fr_bid *b, uint32_t d)
 {
-	return fr_bid_class_gpu(b, &b->w->classes[d]) * b->w->weights[d];
+	return quotient((__int128)b->coverage[d] * b->arrivals, b->w->weights[d]);
 }
 
 /* To the sum that y always has. */
@@ -256,8 +272,8 @@ static void rescale(const struct fr_bid *b, int64_t *y, int64_t *y_cpu)
 static void average(struct fr_bid *b, int64_t milli)
 {
 	for (uint32_t d = 0; d < b->w->count; d++)
-		b->y_mean[d] += (int64_t)((__int128)(b->y[d] - b->y_mean[d]) * milli / 1000);
-	b->y_cpu_mean += (int64_t)((__int128)(b->y_cpu - b->y_cpu_mean) * milli / 1000);
+		b->y_mean[d] += (int64_t)quotient((__int128)(b->y[d] - b->y_mean[d]) * milli, 1000);
+	b->y_cpu_mean += (int64_t)quotient((__int128)(b->y_cpu - b->y_cpu_mean) * milli, 1000);
 }
 
 static void update(struct fr_bid *b, __int128 h)
@@ -267,17 +283,14 @@ static void update(struct fr_bid *b, __int128 h)
 	for (uint32_t d = 0; d < b->w->count; d++) {
 		if (!sellable(b, d))
 			continue;
-		b->y[d] = descend(
-			b->y[d],
-			excess((__int128)b->coverage[d] * b->arrivals / b->w->weights[d], h), eta);
-		b->y[d] = clip(b->y[d], ((__int128)class_milli_sum(b, d) << 40) / b->arrivals);
+		b->y[d] = clip(descend(b->y[d], excess(hosted(b, d), h), eta), b->y_start[d]);
 	}
 	if (b->cpu_only_sum > 0) {
-		__int128 hosted = (__int128)b->cpu_spare * ONE16 * b->arrivals / b->cpu_only_sum;
+		__int128 cpu = (__int128)b->cpu_spare * ONE16 * b->arrivals / b->cpu_only_sum;
 		/* lamcpu * rho: rho has 24 bits. */
 		__int128 ref = ((__int128)b->cpu_only_sum * b->rho / b->arrivals) << 16;
 
-		b->y_cpu = clip(descend(b->y_cpu, excess(hosted, h), eta), ref);
+		b->y_cpu = clip(descend(b->y_cpu, excess(cpu, h), eta), ref);
 	}
 	rescale(b, b->y, &b->y_cpu);
 	average(b, b->steps < START_STEPS ? MEAN_START_MILLI : MEAN_MILLI);
@@ -287,19 +300,19 @@ void fr_bid_step_end(struct fr_bid *b)
 {
 	__int128 num = 0, den = 0;
 
-	for (uint32_t i = 0; i < b->group_count; i++)
-		for (int j = 0; j < FR_BID_J; j++) {
+	for (uint32_t i = 0; i < b->group_count; i++) {
+		for (int j = 0; j < FR_BID_J; j++)
 			cover_idle(b, i, j);
-			for (int mode = 0; mode < FR_BID_MODES; mode++)
-				cover_part(b, i, mode, j);
+		for (int mode = 0; mode < FR_BID_MODES; mode++)
+			cover_part(b, i, mode);
+		for (int j = 0; j < FR_BID_J; j++)
 			cover_mig(b, i, j);
-		}
+	}
 	/* H: arrivals that could be hosted, in the mean over classes weighted by y. 16 bits. */
 	for (uint32_t d = 0; d < b->w->count; d++) {
 		if (!sellable(b, d))
 			continue;
-		num += (__int128)b->y[d] *
-		       ((__int128)b->coverage[d] * b->arrivals / b->w->weights[d]);
+		num += b->y[d] * hosted(b, d);
 		den += b->y[d];
 	}
 	if (b->cpu_only_sum > 0) {

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "base/wide.h"
 #include "fragmentation/bid.h"
+#include "fragmentation/bid_lanes.h"
 
 #define NEVER (-(1 << 29))
 
@@ -93,51 +95,72 @@ static void run_fill(const struct fr_bid *b, const struct fr_bid_group *g,
 	}
 }
 
-/* Better of keeping what is there and adding a task of the run; true when better somewhere. */
-static bool improve(const int32_t *bid, const int32_t *rest, int32_t run, int32_t *best,
-		    int32_t *pick)
+/* A bid for a task of the run, where it is positive; nobody sells at a loss. */
+static inline struct fr_bid_lanes gain_of(const struct fr_bid_tables *t, uint32_t run)
 {
-	int32_t any = 0;
+	struct fr_bid_lanes l = fr_bid_lanes_load(t->bid + (size_t)run * FR_BID_STRIDE);
 
-	for (int j = 0; j < FR_BID_STRIDE; j++) {
-		int32_t gain = (bid[j] > 0 ? bid[j] : NEVER) + rest[j];
-		int32_t more;
+	for (int i = 0; i < FR_BID_LANES; i++)
+		l.v[i] = (l.v[i] & (l.v[i] > 0)) | (NEVER & ~(l.v[i] > 0));
+	return l;
+}
 
-		gain = gain < FR_BID_VALUE_MAX ? gain : FR_BID_VALUE_MAX;
-		more = -(gain > best[j]);
-		best[j] = (gain & more) | (best[j] & ~more);
-		pick[j] = ((run + 1) & more) | (pick[j] & ~more);
+/* Better of keeping what is there and adding a task of the run; true when better somewhere. */
+static inline bool improve(const struct fr_bid_lanes *gain, const int32_t *rest, int32_t run,
+			   struct fr_bid_lanes *best, struct fr_bid_lanes *pick)
+{
+	struct fr_bid_lanes with = fr_bid_lanes_load(rest);
+	fr_i32x4 any = {0};
+
+	for (int i = 0; i < FR_BID_LANES; i++) {
+		fr_i32x4 sum = with.v[i] + gain->v[i], large = sum > FR_BID_VALUE_MAX, more;
+
+		sum = (FR_BID_VALUE_MAX & large) | (sum & ~large);
+		more = sum > best->v[i];
+		best->v[i] = (sum & more) | (best->v[i] & ~more);
+		pick->v[i] = ((run + 1) & more) | (pick->v[i] & ~more);
 		any |= more;
 	}
-	return any != 0;
+	return (any[0] | any[1] | any[2] | any[3]) != 0;
+}
+
+static bool mode_has_runs(const struct fr_bid_group *g, int mode)
+{
+	return g->demand_share[mode] > 0;
 }
 
 /* K[r] = max(K[r-1], max over sizes s < 100 with a positive bid of bid + K[r-s]). A size that smaller
  * ones beat at r = s, at every price, is never of use and is left out from there on. */
 static void knapsack(const struct fr_bid_group *g, int mode, struct fr_bid_tables *t)
 {
-	uint32_t active[FR_BID_R], active_count = 0, next = 0;
+	struct {
+		struct fr_bid_lanes gain;
+		uint32_t run, size;
+	} active[FR_BID_R];
+	struct fr_bid_lanes best = {0};
+	uint32_t active_count = 0, next = 0;
 
-	memset(t->k[mode][0], 0, sizeof(t->k[mode][0]));
-	memset(t->k_cpu[mode][0], 0, sizeof(t->k_cpu[mode][0]));
 	while (next < g->run_count - g->device_runs && g->run_mode[next] < mode)
 		next++;
 	for (uint32_t r = 1; r <= FR_BID_R; r++) {
-		int32_t *best = t->k[mode][r], *pick = t->pick[mode][r];
+		struct fr_bid_lanes pick = {0};
 
-		memcpy(best, t->k[mode][r - 1], sizeof(t->k[mode][r]));
-		memset(pick, 0, sizeof(t->pick[mode][r]));
 		for (uint32_t i = 0; i < active_count; i++)
-			improve(t->bid + (size_t)active[i] * FR_BID_STRIDE,
-				t->k[mode][r - g->run_size[active[i]]], (int32_t)active[i], best,
-				pick);
-		if (r == FR_BID_R || next == g->run_count - g->device_runs ||
-		    g->run_mode[next] != mode || g->run_size[next] != r)
-			continue;
-		if (improve(t->bid + (size_t)next * FR_BID_STRIDE, t->k[mode][0], (int32_t)next,
-			    best, pick))
-			active[active_count++] = next;
-		next++;
+			improve(&active[i].gain, t->k[mode][r - active[i].size],
+				(int32_t)active[i].run, &best, &pick);
+		if (r < FR_BID_R && next < g->run_count - g->device_runs &&
+		    g->run_mode[next] == mode && g->run_size[next] == r) {
+			struct fr_bid_lanes gain = gain_of(t, next);
+
+			if (improve(&gain, t->k[mode][0], (int32_t)next, &best, &pick)) {
+				active[active_count].gain = gain;
+				active[active_count].run = next;
+				active[active_count++].size = r;
+			}
+			next++;
+		}
+		memcpy(t->k[mode][r], &best, sizeof(best));
+		memcpy(t->pick[mode][r], &pick, sizeof(pick));
 	}
 }
 
@@ -179,7 +202,7 @@ int32_t fr_bid_soft_options(const struct fr_bid *b, const struct fr_soft *s,
 		return 0;
 	for (unsigned i = 0; i < n; i++) {
 		/* Weights in 1/2^20 of the total keep the products in range. */
-		uint64_t w = (uint64_t)(((__int128)o[i].weight << 20) / total);
+		uint64_t w = (uint64_t)arith_mul_div_floor(o[i].weight, 1 << 20, total);
 
 		e[i] = w ? w * fr_soft_exp(&b->fixed, s, o[i].value - top) : 0;
 		sum += e[i];
@@ -231,15 +254,19 @@ static void idle_fill(const struct fr_bid *b, const struct fr_bid_group *g, stru
 				&t->split[f][k][j]};
 		}
 		t->m[f][j] = fr_bid_soft_options(b, &b->soft_idle, o, n, &t->m_cpu[f][j]);
+		t->m[f][j] = t->m[f][j] > NEVER ? t->m[f][j] : NEVER;
 	}
 }
 
-void fr_bid_tables_fill(const struct fr_bid *b, const struct fr_bid_group *g,
-			const struct fr_bid_prices *p, struct fr_bid_tables *ret, bool for_step)
+WIDE void fr_bid_tables_fill(const struct fr_bid *b, const struct fr_bid_group *g,
+			     const struct fr_bid_prices *p, struct fr_bid_tables *ret,
+			     bool for_step)
 {
 	for (uint32_t run = 0; run < g->run_count; run++)
 		run_fill(b, g, p, run, ret, for_step);
 	for (int mode = 0; mode < FR_BID_MODES; mode++) {
+		if (!mode_has_runs(g, mode))
+			continue; /* nothing is of use, as at the start */
 		knapsack(g, mode, ret);
 		if (for_step)
 			knapsack_cpu(g, mode, ret);

@@ -438,7 +438,7 @@ struct fr_gpu fr_gpu_after_mig(struct fr_measure *m, const struct fr_gpu *g, int
 	return a;
 }
 
-uint32_t fr_gpu_row(struct fr_measure *m, const struct fr_gpu *g, const struct st_gpu *after,
+uint64_t fr_gpu_row(struct fr_measure *m, const struct fr_gpu *g, const struct st_gpu *after,
 		    int32_t more_clients)
 {
 	struct fr_gpu a = *g;
@@ -452,7 +452,7 @@ uint32_t fr_gpu_row(struct fr_measure *m, const struct fr_gpu *g, const struct s
 }
 
 /* Idle milli of a GPU in the state that a row stands for. */
-static int32_t row_milli(const struct fr_measure *m, uint32_t row)
+static int32_t row_milli(const struct fr_measure *m, uint64_t row)
 {
 	const struct fr_row_key *k = &m->row_keys[row];
 
@@ -517,6 +517,17 @@ int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_
 		return fr_score_fgd(m->thresholds, loss);
 	s = arith_floor_div(-loss, 480 * m->w->total);
 	return (int32_t)arith_min(arith_max(s, INT32_MIN + 1), INT32_MAX);
+}
+
+int32_t fr_measure_score_share(struct fr_measure *m, uint32_t node, unsigned gpu_idx,
+			       enum st_mode mode, int32_t request_mib, int32_t compute_nano,
+			       int64_t cpu_left_milli)
+{
+	struct fr_gpu before = fr_gpu_load(m, node, gpu_idx);
+	struct fr_gpu after = fr_gpu_after_share(m, &before, mode, request_mib, compute_nano);
+	struct fr_change ch = {before.row, after.row, 1};
+
+	return fr_measure_score(m, node, cpu_left_milli, &ch, 1);
 }
 
 int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,

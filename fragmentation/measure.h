@@ -54,8 +54,8 @@ struct fr_gpu {
 	uint8_t mode;
 	bool usable; /* not taken by others */
 	uint64_t mig_placed;
-	uint32_t row; /* set by fr_gpu_*(): what this state is worth to each class; 0 where
-			      * memory was short, or the GPU is taken */
+	uint64_t row; /* set by fr_gpu_*(): stands for this state, and for what it is worth to each
+			      * class; 0 where memory was short, or the GPU is taken */
 };
 
 /* GPU gpu_idx of the node, which is synced. */
@@ -67,11 +67,11 @@ struct fr_gpu fr_gpu_after_whole(struct fr_measure *m, const struct fr_gpu *g);
 struct fr_gpu fr_gpu_after_mig(struct fr_measure *m, const struct fr_gpu *g, int profile,
 			       int start);
 /* The row of GPU g once it is as `after` says, with that many more clients. */
-uint32_t fr_gpu_row(struct fr_measure *m, const struct fr_gpu *g, const struct st_gpu *after,
+uint64_t fr_gpu_row(struct fr_measure *m, const struct fr_gpu *g, const struct st_gpu *after,
 		    int32_t more_clients);
 /* A change of `times` GPUs that were alike and become alike. */
 struct fr_change {
-	uint32_t before, after; /* rows */
+	uint64_t before, after; /* rows */
 	int32_t times;
 };
 /* N of the node as synced, with the CPU left replaced and some GPUs changed. */
@@ -89,7 +89,12 @@ int64_t fr_measure_loss(const struct fr_measure *m, uint32_t node, int64_t cpu_l
 int32_t fr_measure_score(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			 const struct fr_change *changes, unsigned change_count);
 
-/* The same by floor((before - after) / K), not rounded to what tells fractions apart: MIG layouts
+/* That of one more share on GPU gpu_idx of the node, which is synced. */
+int32_t fr_measure_score_share(struct fr_measure *m, uint32_t node, unsigned gpu_idx,
+			       enum st_mode mode, int32_t request_mib, int32_t compute_nano,
+			       int64_t cpu_left_milli);
+
+/* Score of a change by floor((before - after) / K), not rounded to what tells fractions apart: MIG layouts
  * differ by less. BID: floor(-loss / 1 milli). */
 int32_t fr_measure_score_exact(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
 			       const struct fr_change *changes, unsigned change_count);

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "base/wide.h"
+#include "fragmentation/bid_lanes.h"
 #include "fragmentation/measure_internal.h"
 
 /* Milli of a device, charged on top of the lost value: they break ties towards consolidation. */
@@ -17,42 +19,66 @@
  * credit. Prices keep room for what has been asked for; this does for pods that begin to name a model. Pods of
  * several GPUs have too few places to choose among. */
 #define E_TYPE 30
-#define QUANTUM 6
 #define ONE (1 << FR_PRICE_BITS)
 
-/* Row layout: kind, mode, remainder in 1/100 or MIG layout, group, free milli, fr_mig_value, type. */
-enum { ROW_KIND, ROW_MODE, ROW_R, ROW_GROUP, ROW_MILLI, ROW_MIG_LOST, ROW_TYPE };
+/* What of a GPU's state its value depends on; 0 stands for a GPU that is taken. */
+struct fr_bid_state {
+	uint64_t usable : 1;
+	uint64_t kind : 2; /* enum fr_bid_gpu */
+	uint64_t mode : 2; /* index of K, or FR_BID_MODES */
+	uint64_t type : 16;
+	uint64_t left : 16;  /* in hundredths; MIG: the layout */
+	uint64_t milli : 12; /* free */
+	uint64_t lost : 12;  /* MIG: by fr_mig_value */
+};
 
-void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row)
+_Static_assert(sizeof(struct fr_bid_state) == sizeof(uint64_t), "a row");
+
+static inline struct fr_bid_state state_of(uint64_t row)
 {
-	const struct fr_type *t = &m->types[key->type];
-	int64_t r = key->free_mib > 0 ? (int64_t)key->free_mib * FR_BID_R / t->alloc_mib : 0;
+	struct fr_bid_state s;
 
-	row[ROW_GROUP] = t->bid_group;
-	row[ROW_TYPE] = key->type;
-	row[ROW_KIND] = FR_BID_NONE;
-	row[ROW_MILLI] =
-		key->free_mib > 0 ? (int32_t)((int64_t)key->free_mib * 1000 / t->alloc_mib) : 0;
-	if (key->mode == ST_MODE_FREE) {
-		row[ROW_KIND] = FR_BID_IDLE;
-	} else if (key->mode == ST_MODE_MIG) {
-		int layout = fr_bid_layout(&m->bid->groups[t->bid_group], key->mig_placed);
+	memcpy(&s, &row, sizeof(s));
+	return s;
+}
 
-		if (layout < 0)
-			return;
-		row[ROW_KIND] = FR_BID_MIG;
-		row[ROW_MODE] = FR_BID_MODES;
-		row[ROW_R] = layout;
-		row[ROW_MIG_LOST] = fr_mig_value_at(t->value, key->mig_placed);
-	} else if (key->mode == ST_MODE_TIME_SLICING || key->mode == ST_MODE_SM_SHARING) {
-		if (key->clients_left <= 0)
+/* Times so many parts of the device, at most 4095. */
+static unsigned parts(int64_t amount, int64_t of, int64_t times)
+{
+	return amount > 0 ? (unsigned)arith_min(amount * times / of, 4095) : 0;
+}
+
+uint64_t fr_bid_row(const struct fr_measure *m, const struct fr_gpu *g)
+{
+	const struct fr_type *t = &m->types[g->type];
+	struct fr_bid_state s = {.usable = 1, .kind = FR_BID_NONE, .type = g->type};
+	uint64_t row;
+
+	s.milli = parts(g->free_mib, t->alloc_mib, 1000) & 4095;
+	if (g->mode == ST_MODE_FREE) {
+		s.kind = FR_BID_IDLE;
+	} else if (g->mode == ST_MODE_MIG) {
+		int layout = fr_bid_layout(&m->bid->groups[t->bid_group], g->mig_placed);
+
+		if (layout >= 0) {
+			s.kind = FR_BID_MIG;
+			s.mode = FR_BID_MODES;
+			s.left = (unsigned)layout & UINT16_MAX;
+			s.lost = parts(fr_mig_value_at(t->value, g->mig_placed), 1, 1) & 4095;
+		}
+	} else if (g->mode == ST_MODE_TIME_SLICING || g->mode == ST_MODE_SM_SHARING) {
+		unsigned r = (unsigned)s.milli / (1000 / FR_BID_R);
+
+		if (g->clients_left <= 0)
 			r = 0;
-		if (key->mode == ST_MODE_SM_SHARING && m->uses_compute)
-			r = arith_min(r, (int64_t)key->compute_left_nano * FR_BID_R / ST_NANO);
-		row[ROW_KIND] = FR_BID_PART;
-		row[ROW_MODE] = key->mode == ST_MODE_SM_SHARING;
-		row[ROW_R] = (int32_t)r;
+		if (g->mode == ST_MODE_SM_SHARING && m->uses_compute)
+			r = (unsigned)arith_min(r, parts(g->compute_left_nano, ST_NANO, FR_BID_R));
+		s.kind = FR_BID_PART;
+		s.mode = g->mode == ST_MODE_SM_SHARING;
+		s.left = r & UINT16_MAX;
 	}
+	memcpy(&row, &s, sizeof(row));
+	return row;
 }
 
 /* Hundredths of a device that a task takes of each; 0 = not accepted. */
@@ -94,55 +120,44 @@ int fr_bid_type_init(struct fr_measure *m, struct fr_type *t)
 }
 
 /* Of which something may be for sale. */
-static bool in_use(const int32_t *row)
+static inline bool in_use(struct fr_bid_state s)
 {
-	return row[ROW_KIND] == FR_BID_PART || row[ROW_KIND] == FR_BID_MIG;
+	return s.kind == FR_BID_PART || s.kind == FR_BID_MIG;
 }
 
-static const int32_t *row_value(const struct fr_measure *m, const int32_t *row)
+static inline const int32_t *state_value(const struct fr_measure *m, struct fr_bid_state s)
 {
-	static const int32_t none[FR_BID_STRIDE];
-
-	return in_use(row) ? fr_bid_part_value(&m->bid->score[row[ROW_GROUP]], row[ROW_MODE],
-					       row[ROW_R])
-			   : none;
+	return fr_bid_part_value(&m->bid->score[m->types[s.type].bid_group], s.mode, s.left);
 }
 
-static const int32_t *row_at(const struct fr_measure *m, uint32_t row)
+/* With `sums` of the devices in use, and so many idle ones. */
+static inline int64_t value(const struct fr_measure *m, const struct fr_node *nd,
+			    struct fr_bid_lanes sums, uint32_t idle, int64_t cpu)
 {
-	return m->rows + (size_t)row * 3 * m->stride;
+	fr_i64x4 at[FR_BID_LANES];
+
+	fr_bid_lanes_add(&sums, m->bid->score[nd->bid_group].m[idle], 1);
+	fr_bid_lanes_sum(&m->bid->score_prices, arith_max(cpu, 0), &sums, at);
+	return fr_bid_lanes_min(at);
 }
 
-static int64_t value(const struct fr_measure *m, const struct fr_node *nd, const int32_t *sums,
-		     uint32_t idle, int64_t cpu)
+WIDE void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd)
 {
-	const int32_t *devices = m->bid->score[nd->bid_group].m[idle];
-	int64_t best = INT64_MAX;
+	struct fr_bid_lanes sums = {0};
 
-	cpu = arith_max(cpu, 0);
-	for (int j = 0; j < FR_BID_J; j++)
-		best = arith_min(best, fr_bid_cpu_value(&m->bid->score_prices, j, cpu) + sums[j] +
-					       devices[j]);
-	return best;
-}
-
-void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd)
-{
-	int32_t *sums = nd->sums;
-
-	memset(sums, 0, FR_BID_STRIDE * sizeof(*sums));
 	nd->idle_gpus = 0;
 	nd->bid_group = (uint32_t)m->types[nd->types[0]].bid_group;
 	for (unsigned i = nd->gpu_count; i > 0; i--)
 		if (!m->types[nd->types[i - 1]].mig || m->types[nd->types[i - 1]].switchable)
 			nd->bid_group = (uint32_t)m->types[nd->types[i - 1]].bid_group;
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
-		const int32_t *row = row_at(m, nd->rows[i]), *k = row_value(m, row);
+		struct fr_bid_state s = state_of(nd->rows[i]);
 
-		nd->idle_gpus += row[ROW_KIND] == FR_BID_IDLE;
-		for (int j = 0; j < FR_BID_STRIDE; j++)
-			sums[j] += k[j];
+		nd->idle_gpus += s.kind == FR_BID_IDLE;
+		if (in_use(s))
+			fr_bid_lanes_add(&sums, state_value(m, s), 1);
 	}
+	memcpy(nd->sums, &sums, sizeof(sums));
 	nd->n = -value(m, nd, sums, nd->idle_gpus, nd->cpu_left);
 }
 
@@ -154,20 +169,20 @@ static int64_t extras(const struct fr_measure *m, const struct fr_change *ch, un
 
 	*ret_opened = 0;
 	for (unsigned i = 0; i < n; i++) {
-		const int32_t *before = row_at(m, ch[i].before), *after = row_at(m, ch[i].after);
-		bool opened = before[ROW_KIND] == FR_BID_IDLE && after[ROW_KIND] != FR_BID_IDLE;
+		struct fr_bid_state before = state_of(ch[i].before), after = state_of(ch[i].after);
+		bool opened = before.kind == FR_BID_IDLE && after.kind != FR_BID_IDLE;
 		int64_t cost = 0;
 
 		if (n == 1 && ch[i].times == 1)
-			cost = (int64_t)m->types[after[ROW_TYPE]].scarcity *
-			       (before[ROW_MILLI] - after[ROW_MILLI]) / 1000;
+			cost = (int64_t)m->types[after.type].scarcity *
+			       ((int)before.milli - (int)after.milli) / 1000;
 		*ret_opened += opened * ch[i].times;
 		if (in_use(after) && opened)
 			cost += (int64_t)E_OPEN * ONE;
-		if (after[ROW_KIND] == FR_BID_MIG)
-			cost += (int64_t)E_MIG * ONE * (after[ROW_MIG_LOST] - before[ROW_MIG_LOST]);
+		if (after.kind == FR_BID_MIG)
+			cost += (int64_t)E_MIG * ONE * ((int)after.lost - (int)before.lost);
 		else if (in_use(after))
-			cost += (int64_t)E_LEFT * ONE * after[ROW_MILLI] / 1000;
+			cost += (int64_t)E_LEFT * ONE * (int)after.milli / 1000;
 		sum += ch[i].times * cost;
 	}
 	return sum;
@@ -191,33 +206,27 @@ static int64_t cpu_extra(const struct fr_measure *m, const struct fr_node *nd, i
 	return part * nd->gpu_count * E_CPU_PERCENT / 100;
 }
 
-int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
-		     const struct fr_change *ch, unsigned n, int64_t *ret_extras)
+WIDE int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
+			  const struct fr_change *ch, unsigned n, int64_t *ret_extras)
 {
-	int32_t sums[FR_BID_STRIDE], opened;
+	struct fr_bid_lanes sums = fr_bid_lanes_load(nd->sums);
+	int32_t opened;
 	int64_t extra = extras(m, ch, n, &opened);
 	uint32_t idle = nd->idle_gpus - (uint32_t)opened;
 
-	memcpy(sums, nd->sums, sizeof(sums));
 	for (unsigned i = 0; i < n; i++) {
-		const int32_t *before = row_value(m, row_at(m, ch[i].before));
-		const int32_t *after = row_value(m, row_at(m, ch[i].after));
+		struct fr_bid_state before = state_of(ch[i].before), after = state_of(ch[i].after);
 
-		for (int j = 0; j < FR_BID_STRIDE; j++)
-			sums[j] += ch[i].times * (after[j] - before[j]);
+		if (in_use(before))
+			fr_bid_lanes_add(&sums, state_value(m, before), -ch[i].times);
+		if (in_use(after))
+			fr_bid_lanes_add(&sums, state_value(m, after), ch[i].times);
 	}
 	if (ret_extras && n == 0)
 		extra += cpu_extra(m, nd, nd->cpu_left - cpu);
 	if (ret_extras)
 		*ret_extras = extra + device_groups(nd->idle_gpus) - device_groups(idle);
 	return -value(m, nd, sums, idle, cpu);
-}
-
-int32_t fr_bid_score(int64_t loss)
-{
-	int64_t s = arith_floor_div(-loss, (int64_t)QUANTUM * ONE);
-
-	return (int32_t)arith_min(arith_max(s, -(1 << 28)), 1 << 28);
 }
 
 /* ---- price steps ---- */
@@ -235,13 +244,13 @@ void fr_bid_sale_set(struct fr_measure *m, uint32_t node)
 	sale->cpu_left = arith_max(nd->cpu_left, 0);
 	sale->part_count = 0;
 	for (unsigned i = 0; i < nd->gpu_count; i++) {
-		const int32_t *row = row_at(m, nd->rows[i]);
+		struct fr_bid_state s = state_of(nd->rows[i]);
 
-		if (!in_use(row) || row[ROW_R] == 0)
+		if (!in_use(s) || s.left == 0)
 			continue;
-		sale->part[sale->part_count].group = (uint16_t)row[ROW_GROUP];
-		sale->part[sale->part_count].mode = (uint8_t)row[ROW_MODE];
-		sale->part[sale->part_count++].r = (uint16_t)row[ROW_R];
+		sale->part[sale->part_count].group = (uint16_t)m->types[s.type].bid_group;
+		sale->part[sale->part_count].mode = s.mode;
+		sale->part[sale->part_count++].r = s.left;
 	}
 }
 
@@ -251,9 +260,7 @@ void fr_measure_price_steps(struct fr_measure *m, unsigned steps)
 		return;
 	for (unsigned i = 0; i < steps; i++) {
 		fr_bid_step_begin(m->bid);
-		for (uint32_t id = 0; id < m->node_cap; id++)
-			if (m->sales[id].group != FR_BID_NOT_FOR_SALE)
-				fr_bid_step_node(m->bid, &m->sales[id]);
+		fr_bid_step_nodes(m->bid, m->sales, m->node_cap);
 		fr_bid_step_end(m->bid);
 	}
 }
@@ -274,7 +281,7 @@ static void scarcity_set(struct fr_measure *m)
 			if (nd->rows[i] == 0 || nd->closed)
 				continue;
 			t->all_milli += 1000;
-			t->used_milli += 1000 - row_at(m, nd->rows[i])[ROW_MILLI];
+			t->used_milli += 1000 - state_of(nd->rows[i]).milli;
 		}
 	}
 	for (uint32_t t = 0; t < m->type_count; t++) {

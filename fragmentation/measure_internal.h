@@ -2,6 +2,7 @@
 #ifndef TESSERA_FRAGMENTATION_MEASURE_INTERNAL_H
 #define TESSERA_FRAGMENTATION_MEASURE_INTERNAL_H
 
+#include "base/arith.h"
 #include "fragmentation/bid.h"
 #include "fragmentation/measure.h"
 #include "fragmentation/mig_value.h"
@@ -11,7 +12,8 @@
 #define FR_CPU_EXACT (1 << 23)   /* CPU milli below which the reciprocal division is exact */
 #define FR_UNCAPPED INT32_MAX
 
-/* What one GPU state is worth to each class; three arrays of `stride` int32. */
+/* What one GPU state is worth to each class; three arrays of `stride` int32. Not for BID, where a row is the state
+ * itself, a struct fr_bid_state. */
 struct fr_row {
 	const int32_t *fill;  /* milli that tasks of the class alone could fill */
 	const int32_t *unfit; /* free milli that no task of the class can take */
@@ -65,7 +67,7 @@ struct fr_node {
 	int64_t cpu_left; /* BID only: as synced */
 	int64_t n;
 	int32_t *sums; /* fill, unfit, fit: 3 * stride; BID: values over the price grid */
-	uint32_t rows[ST_GPUS_MAX];
+	uint64_t rows[ST_GPUS_MAX];
 	uint16_t types[ST_GPUS_MAX];
 };
 
@@ -113,19 +115,26 @@ struct fr_measure {
  * the same milli wherever they are; not counted in MiB, which do not divide evenly. */
 int32_t fr_milli(const struct fr_type *t, enum st_mode mode, int32_t free_mib, uint64_t mig_placed);
 int fr_types_find(struct fr_measure *m, uint32_t product, const struct st_gpu *g);
-uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g); /* 0 where memory is short */
-struct fr_row fr_row_at(const struct fr_measure *m, uint32_t row);
+uint64_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g); /* 0 where memory is short */
+struct fr_row fr_row_at(const struct fr_measure *m, uint64_t row);
 void fr_rows_clear(struct fr_measure *m);
 int fr_rows_init(struct fr_measure *m);
 
 /* measure_bid.c */
 int fr_bid_type_init(struct fr_measure *m, struct fr_type *t);
-void fr_bid_row_fill(const struct fr_measure *m, const struct fr_row_key *key, int32_t *row);
+uint64_t fr_bid_row(const struct fr_measure *m, const struct fr_gpu *g);
 void fr_bid_node_value(const struct fr_measure *m, struct fr_node *nd);
 void fr_bid_sale_set(struct fr_measure *m, uint32_t node); /* after its value */
 int64_t fr_bid_after(const struct fr_measure *m, const struct fr_node *nd, int64_t cpu,
 		     const struct fr_change *ch, unsigned n, int64_t *ret_extras);
-int32_t fr_bid_score(int64_t loss);
+
+/* In steps of 6 milli. */
+static inline int32_t fr_bid_score(int64_t loss)
+{
+	int64_t s = arith_floor_div(-loss, 6 << FR_PRICE_BITS);
+
+	return (int32_t)arith_min(arith_max(s, -(1 << 28)), 1 << 28);
+}
 
 /* threshold.c */
 void fr_thresholds_fill(int64_t total, int64_t j[100]);

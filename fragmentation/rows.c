@@ -224,7 +224,7 @@ static void row_key_make(const struct fr_measure *m, const struct fr_gpu *g, str
 	};
 }
 
-struct fr_row fr_row_at(const struct fr_measure *m, uint32_t row)
+struct fr_row fr_row_at(const struct fr_measure *m, uint64_t row)
 {
 	const int32_t *p = m->rows + (size_t)row * 3 * m->stride;
 
@@ -302,7 +302,7 @@ void fr_rows_clear(struct fr_measure *m)
 	m->row_epoch++;
 }
 
-uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
+uint64_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 {
 	struct fr_row_key key;
 	int32_t *row;
@@ -310,6 +310,8 @@ uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 
 	if (!g->usable)
 		return 0;
+	if (m->bid)
+		return fr_bid_row(m, g);
 	row_key_make(m, g, &key);
 	for (i = key_hash(&key) & m->slot_mask; m->row_slots[i]; i = (i + 1) & m->slot_mask)
 		if (memcmp(&m->row_keys[m->row_slots[i]], &key, sizeof(key)) == 0)
@@ -322,10 +324,7 @@ uint32_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g)
 	row = m->rows + (size_t)m->row_count * 3 * m->stride;
 	memset(row, 0,
 	       3 * m->stride * sizeof(*row)); /* what is behind the last class is summed up, too */
-	if (m->bid)
-		fr_bid_row_fill(m, &key, row);
-	else
-		row_fill(m, &key, row);
+	row_fill(m, &key, row);
 	slots_insert(m->row_slots, m->slot_mask, &key, m->row_count);
 	return m->row_count++;
 }

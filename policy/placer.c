@@ -82,15 +82,21 @@ int po_placer_rebuild(struct po_placer *p, struct err *err)
 
 int po_placer_learn(struct po_placer *p, const struct st_request *req, struct err *err)
 {
+	return po_placer_learn_many(p, req, 1, err);
+}
+
+int po_placer_learn_many(struct po_placer *p, const struct st_request *req, int64_t n,
+			 struct err *err)
+{
 	struct fr_class cls;
 	int64_t total;
 	int rc;
 
 	fr_class_of(req, &cls);
-	rc = fr_counts_add(p->counts, &cls, 1, err);
+	rc = fr_counts_add(p->counts, &cls, n, err);
 	if (rc < 0)
 		return rc;
-	p->learned++;
+	p->learned += n;
 	if (!p->opt.learn)
 		return 0;
 	total = fr_counts_total(p->counts);

@@ -54,6 +54,9 @@ const struct po_policy *po_placer_policy(const struct po_placer *p);
 /* Counts a request into the workload estimate. With learn set the estimate is rebuilt now and then
  * (each rebuild drops all caches); otherwise only po_placer_rebuild() does. ERR_NOMEM. */
 int po_placer_learn(struct po_placer *p, const struct st_request *req, struct err *err);
+/* The same for n (>= 1) equal requests at once. */
+int po_placer_learn_many(struct po_placer *p, const struct st_request *req, int64_t n,
+			 struct err *err);
 /* A pod arrived, placed or not: says when the prices of bid-price are due. True = the caller runs
  * po_placer_reprice() before the next ask; with prices_apart it wakes whoever runs the pricer. Always
  * false for other policies. */

@@ -53,28 +53,33 @@ static uint64_t larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Brings the leaf up to date; where memory was short it is not changed. */
+/* Forgets the leaf where the node has changed since. */
+static void leaf_check(struct po_shape *s, uint32_t id)
+{
+	if (s->versions[id] != st_cluster_node(s->placer->cluster, id)->version)
+		s->tree[s->leaves + id] = 0;
+}
+
+/* Works a forgotten leaf out; where memory is short it stays forgotten. */
 static int leaf_refresh(struct po_shape *s, uint32_t id)
 {
-	uint32_t version = st_cluster_node(s->placer->cluster, id)->version;
-	uint64_t *leaf = &s->tree[s->leaves + id], key;
+	uint64_t key = node_key(s, id);
 
-	if (*leaf != 0 && s->versions[id] == version)
-		return 0;
-	key = node_key(s, id);
 	if (s->placer->measure && fr_measure_failed(s->placer->measure))
 		return ERR_NOMEM;
-	*leaf = key;
-	s->versions[id] = version;
+	s->tree[s->leaves + id] = key;
+	s->versions[id] = st_cluster_node(s->placer->cluster, id)->version;
 	return 0;
 }
 
+/* One node, and its way up the tree. */
 static int leaf_update(struct po_shape *s, uint32_t id)
 {
 	size_t i = s->leaves + id;
 	uint64_t old = s->tree[i];
 
-	if (leaf_refresh(s, id) < 0)
+	leaf_check(s, id);
+	if (s->tree[i] == 0 && leaf_refresh(s, id) < 0)
 		return ERR_NOMEM;
 	if (s->tree[i] == old)
 		return 0;
@@ -88,15 +93,24 @@ static int leaf_update(struct po_shape *s, uint32_t id)
 	return 0;
 }
 
+/* All forgotten leaves, and the whole tree, as far as there are nodes. Scores are of another measure, or of other
+ * prices, where the generation is another; why a node cannot take the request depends on neither. */
 static int refresh_all(struct po_shape *s)
 {
 	uint32_t count = st_cluster_node_count(s->placer->cluster);
+	bool rescore = s->generation != s->placer->generation;
+	const uint64_t *leaf = &s->tree[s->leaves];
+	size_t width = count;
 
 	for (uint32_t id = 0; id < count; id++)
-		if (leaf_refresh(s, id) < 0)
+		if ((leaf[id] == 0 || (rescore && key_fits(leaf[id]))) && leaf_refresh(s, id) < 0)
 			return ERR_NOMEM;
-	for (size_t i = s->leaves - 1; i >= 1; i--)
-		s->tree[i] = larger(s->tree[2 * i], s->tree[2 * i + 1]);
+	s->generation = s->placer->generation;
+	for (size_t first = s->leaves / 2; first >= 1; first /= 2) {
+		width = (width + 1) / 2;
+		for (size_t i = first; i < first + width; i++)
+			s->tree[i] = larger(s->tree[2 * i], s->tree[2 * i + 1]);
+	}
 	return 0;
 }
 
@@ -132,8 +146,8 @@ int po_shape_refresh(struct po_shape *s)
 	const struct st_cluster *c = s->placer->cluster;
 	uint64_t end = st_cluster_log_end(c);
 	uint32_t count = st_cluster_node_count(c);
-	bool all =
-		s->unfinished || s->log_pos < st_cluster_log_begin(c) || end - s->log_pos > count;
+	bool lost = s->log_pos < st_cluster_log_begin(c) || end - s->log_pos > count;
+	bool all = s->unfinished || lost || s->generation != s->placer->generation;
 	int rc = 0;
 
 	if (!s->tree || count > s->leaves) {
@@ -141,18 +155,19 @@ int po_shape_refresh(struct po_shape *s)
 			return ERR_NOMEM;
 		all = true;
 	}
-	if (s->generation != s->placer->generation) {
-		memset(s->tree, 0, 2 * (size_t)s->leaves * sizeof(*s->tree));
-		s->generation = s->placer->generation;
-		all = true;
-	}
 	if (s->placer->measure)
 		fr_measure_failed(s->placer->measure);
-	if (all)
-		rc = refresh_all(s);
+	if (lost)
+		for (uint32_t id = 0; id < count; id++)
+			leaf_check(s, id);
 	else
 		for (uint64_t i = s->log_pos; i < end && rc == 0; i++)
-			rc = leaf_update(s, st_cluster_log_at(c, i));
+			if (all)
+				leaf_check(s, st_cluster_log_at(c, i));
+			else
+				rc = leaf_update(s, st_cluster_log_at(c, i));
+	if (all)
+		rc = refresh_all(s);
 	s->unfinished = rc < 0;
 	if (rc == 0)
 		s->log_pos = end;

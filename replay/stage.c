@@ -1,5 +1,6 @@
 #include "replay/stage.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define POPULARITY_PERCENT 95
@@ -47,6 +48,23 @@ static size_t shapes_max(const struct rp_stage *s)
 	return s->t->shape_count < fit ? s->t->shape_count + 1 : fit;
 }
 
+/* The pods as they will arrive: after clones, not as the shapes were counted. */
+static int learn_all(struct rp_stage *s, struct err *err)
+{
+	int64_t *counts = calloc(s->t->shape_count + 1, sizeof(*counts));
+	int rc = 0;
+
+	if (counts == NULL)
+		return out_of_memory(err);
+	for (size_t i = 0; i < s->t->pod_count; i++)
+		counts[s->t->pods[i]]++;
+	for (size_t i = 0; rc == 0 && i < s->t->shape_count; i++)
+		if (counts[i] > 0)
+			rc = po_placer_learn_many(s->placer, &s->t->shapes[i].req, counts[i], err);
+	free(counts);
+	return rc;
+}
+
 static int make_placer(struct rp_stage *s, struct err *err)
 {
 	struct po_options opt = {
@@ -64,8 +82,8 @@ static int make_placer(struct rp_stage *s, struct err *err)
 		return out_of_memory(err);
 	if (!s->opt->policy->uses_measure)
 		return 0;
-	for (size_t i = 0; rc == 0 && !s->opt->online && i < s->t->pod_count; i++)
-		rc = po_placer_learn(s->placer, &s->t->shapes[s->t->pods[i]].req, err);
+	if (!s->opt->online)
+		rc = learn_all(s, err);
 	return rc == 0 ? po_placer_rebuild(s->placer, err) : rc;
 }
 

@@ -356,7 +356,8 @@ Test(model_measure, incremental_equals_afresh)
 			cr_assert_eq(fr_measure_idle_total(m), fr_measure_idle_total(fresh));
 			fr_measure_free(fresh);
 		}
-		cr_assert_gt(m->row_epoch, 1, "rows were never forgotten");
+		if (kind != FR_BID) /* whose rows are the states themselves */
+			cr_assert_gt(m->row_epoch, 1, "rows were never forgotten");
 		fr_measure_free(m);
 		fr_counts_free(counts);
 		place_world_fini(&w);
@@ -492,7 +493,7 @@ static unsigned try_several(struct place_world *w, struct fr_measure *m, uint32_
 		return 0;
 	for (unsigned i = 0; i < n->gpu_count; i++) {
 		struct fr_gpu g = fr_gpu_load(m, node, i);
-		uint32_t row = fr_gpu_row(m, &g, &after[i], after[i].clients - n->gpus[i].clients);
+		uint64_t row = fr_gpu_row(m, &g, &after[i], after[i].clients - n->gpus[i].clients);
 
 		if (row != g.row)
 			ch[count++] = (struct fr_change){g.row, row, 1};

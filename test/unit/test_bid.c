@@ -306,6 +306,36 @@ Test(bid, gpus_without_cpu_beside_much_cpu)
 	st_cluster_free(c);
 }
 
+/* Whole GPUs with far more CPU than the mean, on a node of many of them: no sum of bids leaves its type. */
+Test(bid, dear_in_cpu_on_many_gpus)
+{
+	static const struct place_class mix[] = {
+		{1000, 1, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, "A"},
+		{1, 1000000, {.kind = ST_KIND_WHOLE, .mode = ST_MODE_EXCLUSIVE, .count = 1}, "B"}};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct st_gpu_spec gpus[16];
+	struct st_node_spec spec = {
+		.name = "b", .product = "B", .cpu_milli = 1000000, .gpu_count = 16, .gpus = gpus};
+	struct fr_measure *m;
+	uint32_t id;
+
+	for (int i = 0; i < 16; i++)
+		gpus[i] = (struct st_gpu_spec){.mem_mib = 16000};
+	cr_assert_eq(st_cluster_node_put(c, &spec, &id, NULL), 0);
+	m = place_measure(c, FR_BID, mix, 2);
+	for (int f = 1; f <= 16; f++)
+		for (int j = 0; j < FR_BID_J; j++) {
+			int32_t v = m->bid->score[0].m[f][j];
+
+			cr_assert(v >= -(1 << 29) && v <= f * FR_BID_VALUE_MAX,
+				  "%d GPUs at price %d: %d", f, j, v);
+		}
+	cr_assert_eq(m->bid->score[0].m[16][FR_BID_J - 1], -(1 << 29), "not dear enough: %d",
+		     m->bid->score[0].m[16][FR_BID_J - 1]);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}
+
 /* What takes nothing new is not for sale: prices are those of the rest. */
 Test(bid, nodes_that_take_nothing_new_are_not_for_sale)
 {

@@ -43,7 +43,7 @@ static inline void fr_bid_lanes_sum(const struct fr_bid_prices *p, int64_t cpu_m
 {
 	uint64_t cpu = (uint64_t)(cpu_milli < FR_BID_CPU_MAX ? cpu_milli : FR_BID_CPU_MAX);
 
-	for (int i = 0; i < FR_BID_LANES; i++) {
+	for (size_t i = 0; i < FR_BID_LANES; i++) {
 		fr_u64x4 mu;
 
 		memcpy(&mu, &p->mu[4 * i], sizeof(mu)); /* no product reaches the sign */

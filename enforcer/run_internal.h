@@ -34,7 +34,7 @@
 #define RUN_SUSPECTS_MAX 64
 #define RUN_SAID_MAX 64
 #define RUN_DRAINED_MAX 128
-#define RUN_DRAIN_AHEAD_S 2 /* before a pod's grace ends */
+#define RUN_DRAIN_AHEAD_MS 2000 /* before a pod's grace ends */
 
 /* A container that is to be stopped. */
 struct run_stop {

@@ -98,6 +98,27 @@ static void load(struct en_mig *m)
 	free(text);
 }
 
+/* ---- figures ---- */
+
+/* Under the lock. */
+static void show(struct en_mig *m)
+{
+	struct en_mig_stats s = m->stats;
+
+	s.ours = m->own_count;
+	for (size_t i = 0; i < m->own_count; i++)
+		s.lingering += m->own[i].lingers;
+	pthread_mutex_lock(&m->shown_lock);
+	m->shown = s;
+	pthread_mutex_unlock(&m->shown_lock);
+}
+
+static void unlock(struct en_mig *m)
+{
+	show(m);
+	pthread_mutex_unlock(&m->lock);
+}
+
 /* ---- life ---- */
 
 int en_mig_new(const struct en_mig_options *o, struct en_mig **ret, struct err *err)
@@ -108,6 +129,7 @@ int en_mig_new(const struct en_mig_options *o, struct en_mig **ret, struct err *
 		return err_set(err, ERR_NOMEM, "MIG: no memory");
 	m->o = *o;
 	pthread_mutex_init(&m->lock, NULL);
+	pthread_mutex_init(&m->shown_lock, NULL);
 	m->library = o->library != NULL ? strdup(o->library) : NULL;
 	m->path = o->path != NULL ? strdup(o->path) : NULL;
 	if ((o->library != NULL && m->library == NULL) || (o->path != NULL && m->path == NULL)) {
@@ -115,6 +137,7 @@ int en_mig_new(const struct en_mig_options *o, struct en_mig **ret, struct err *
 		return err_set(err, ERR_NOMEM, "MIG: no memory");
 	}
 	load(m);
+	show(m);
 	*ret = m;
 	return 0;
 }
@@ -127,6 +150,7 @@ void en_mig_free(struct en_mig *m)
 	free(m->library);
 	free(m->path);
 	pthread_mutex_destroy(&m->lock);
+	pthread_mutex_destroy(&m->shown_lock);
 	free(m);
 }
 
@@ -415,7 +439,7 @@ int en_mig_make(struct en_mig *m, const struct en_probe *probe, const struct en_
 		if (o != NULL)
 			(void)remove_one(m, o, NULL); /* else the sweep does it */
 	}
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 	return r;
 }
 
@@ -431,7 +455,7 @@ void en_mig_drop(struct en_mig *m, const struct en_holding *h, int64_t now_ms)
 			o->pending = false;
 			o->since_ms = now_ms;
 		}
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 }
 
 /* ---- looking after ---- */
@@ -460,7 +484,7 @@ unsigned en_mig_sweep(struct en_mig *m, const struct en_probe *probe, int64_t no
 		i = m->own_count < before ? i : i + 1;
 	}
 	changed += mig_switch_back(m, probe, now_ms);
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 	return changed;
 }
 
@@ -539,16 +563,12 @@ void en_mig_mark(struct en_mig *m, struct en_probe *probe)
 			g->instances[k].ours |= m->o.held != NULL &&
 						m->o.held(m->o.ctx, g->uuid, g->instances[k].start);
 	}
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 }
 
 void en_mig_get_stats(struct en_mig *m, struct en_mig_stats *ret)
 {
-	pthread_mutex_lock(&m->lock);
-	*ret = m->stats;
-	ret->ours = m->own_count;
-	ret->lingering = 0;
-	for (size_t i = 0; i < m->own_count; i++)
-		ret->lingering += m->own[i].lingers;
-	pthread_mutex_unlock(&m->lock);
+	pthread_mutex_lock(&m->shown_lock);
+	*ret = m->shown;
+	pthread_mutex_unlock(&m->shown_lock);
 }

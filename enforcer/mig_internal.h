@@ -33,6 +33,9 @@ struct en_mig {
 	struct mig_own own[MIG_OWN_MAX];
 	struct mig_mode modes[ST_GPUS_MAX];
 	struct en_mig_stats stats;
+
+	pthread_mutex_t shown_lock; /* of the next; never held while the driver works */
+	struct en_mig_stats shown;  /* as of the last unlock */
 };
 
 /* The GPU in the driver, which is opened where it is not. */

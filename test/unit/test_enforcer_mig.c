@@ -1,11 +1,14 @@
 /* Instances made, reused and removed, on the fake driver. */
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "enforcer/inventory.h"
 #include "enforcer/mig.h"
+#include "enforcer/mig_internal.h"
 #include "test/lib/hardware.h"
 
 #define SECOND 1000
@@ -462,4 +465,38 @@ Test(enforcer_mig, the_inventory_says_whose_they_are)
 			   "%s", text);
 	cr_expect_not_null(strstr(text, "\"switchable\":true"));
 	free(text);
+}
+
+static _Atomic bool made;
+
+static void *make_in_thread(void *ctx)
+{
+	(void)ctx;
+	cr_expect_eq(make("GPU-0", "1g.10gb", 0, SECOND, NULL), 0);
+	atomic_store(&made, true);
+	return NULL;
+}
+
+/* A driver that hangs while it makes one does not hang who only asks for figures: /metrics and /healthz have one
+ * thread. */
+Test(enforcer_mig, figures_while_the_driver_hangs)
+{
+	struct en_mig_stats stats;
+	pthread_t thread;
+
+	begin(EN_MIG_DYNAMIC);
+	hardware_nvml_hang(&hw);
+	cr_assert_eq(pthread_create(&thread, NULL, make_in_thread, NULL), 0);
+	while (pthread_mutex_trylock(&mig->lock) == 0) { /* until the other one has it */
+		pthread_mutex_unlock(&mig->lock);
+		sched_yield();
+	}
+	en_mig_get_stats(mig, &stats);
+	cr_expect_not(atomic_load(&made));
+	cr_expect_eq(stats.made, 0);
+	hardware_nvml_go_on(&hw);
+	pthread_join(thread, NULL);
+	en_mig_get_stats(mig, &stats);
+	cr_expect_eq(stats.made, 1);
+	cr_expect_eq(stats.ours, 1);
 }

@@ -20,7 +20,8 @@ static struct {
 	struct en_pods *pods;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	_Atomic int64_t wall_s; /* what the client takes for the time of day; 0: what it is */
+	_Atomic int64_t wall_s;   /* what the client takes for the time of day; 0: what it is */
+	_Atomic int64_t later_us; /* its other clock is ahead by so much */
 } x = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void on_changed(void *ctx)
@@ -83,11 +84,11 @@ static bool unknown(const char *uid)
 	return !known(uid);
 }
 
-/* The time of day is a test's, waiting goes by the real clock. */
+/* The time of day is a test's, waiting goes by the real clock, put forward. */
 static int64_t mono_us(void *ctx)
 {
 	(void)ctx;
-	return ku_clock_real.mono_us(NULL);
+	return ku_clock_real.mono_us(NULL) + atomic_load(&x.later_us);
 }
 
 static int64_t wall_us(void *ctx)
@@ -372,6 +373,7 @@ Test(enforcer_pods, a_grace_does_not_depend_on_the_wall_clock)
 	cr_assert(wait_for(dies, "u-behind"));
 	expect_left(deadline("u-behind"), then, 40);
 	/* It changes, and dies as it was to; a step of the clock is nothing. */
+	atomic_store(&x.later_us, 1000000);
 	put("ahead", DELETED("00:00:30", "30") ",\"labels\":{\"a\":\"b\"}", OURS);
 	put("marker", DELETED("00:00:30", "30"), "");
 	cr_assert(wait_for(dies, "u-marker"));

@@ -332,6 +332,46 @@ Test(enforcer_mps, adopted_with_another_configuration)
 	cr_assert_neq(status().pid, pid);
 }
 
+/* The enforcer before us ended between starting it and writing down that it did. It is known by its standard input;
+ * what it was started with is not, so it is started anew, when nobody uses it. */
+Test(enforcer_mps, adopted_without_a_pid_file)
+{
+	struct en_mps_options o = options();
+
+	for (int legacy = 0; legacy < 2; legacy++) {
+		int64_t pid;
+
+		o.legacy = legacy;
+		hardware_mps(&hw,
+			     legacy ? "protocol 2\nlegacy_server 4711\nclient pid=%d server=4711\n"
+				    : "client pid=%d server=shared ns=default device=0 cmd=a\n",
+			     (int)getpid());
+		make(&o);
+		ready();
+		pid = status().pid;
+		en_mps_free(mps);
+		hardware_remove(&hw, "r/mps/daemon.pid");
+		make(&o);
+		ready();
+		cr_assert_eq(status().pid, pid);
+		cr_expect_eq(status().starts, 0);
+		cr_expect_eq(status().legacy, legacy);
+		cr_expect(hardware_exists(&hw, "r/mps/daemon.pid"));
+		pass(60000);
+		cr_expect_eq(status().pid, pid, "somebody uses it");
+		cr_expect_eq(status().state, EN_MPS_READY);
+		kill((pid_t)pid, SIGKILL);
+		waitpid((pid_t)pid, NULL, 0); /* it is this process's child after all */
+		hardware_mps(&hw, "%s", "");
+		run_to(EN_MPS_READY);
+		cr_expect_neq(status().pid, pid);
+		en_mps_want(mps, false);
+		run_to(EN_MPS_OFF);
+		en_mps_free(mps);
+		mps = NULL;
+	}
+}
+
 /* The pid in our file may be somebody else's by now. */
 Test(enforcer_mps, pid_file_is_not_believed)
 {

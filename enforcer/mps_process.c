@@ -373,7 +373,10 @@ void mps_quit(struct en_mps *m)
 
 void mps_kill(struct en_mps *m)
 {
-	if (m->pid > 0)
+	/* One that we did not start may have ended, and its number may be another's. */
+	if (m->pidfd >= 0)
+		(void)syscall(SYS_pidfd_send_signal, m->pidfd, SIGKILL, NULL, 0);
+	else if (m->pid > 0)
 		kill(m->pid, SIGKILL);
 	kill_servers(m);
 }

@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "enforcer/pulse.h"
 
 #define LIMIT_DEFAULT_MS 10000
 #define INPUT_MAX 4096
@@ -352,6 +353,8 @@ int en_exec_run(const struct en_exec *x, struct en_exec_result *ret, struct err 
 			       x->argv[0], EN_EXEC_LEFT_MAX);
 	r = run_to_end(x, &pid, ret, err);
 	left_settle(place, pid, x->argv[0]);
+	if (r == 0 && !ret->timed_out)
+		en_pulse_beat();
 	return r;
 }
 

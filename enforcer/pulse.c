@@ -12,6 +12,8 @@ static int64_t mono_ms(void *ctx)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static _Thread_local struct en_pulse *mine; /* NULL: waits, or has none */
+
 struct en_pulse *en_pulse_add(struct en_pulses *ps, const char *thread)
 {
 	size_t n = ps != NULL ? atomic_load(&ps->count) : EN_PULSES_MAX;
@@ -32,14 +34,22 @@ void en_pulse_begin(struct en_pulse *p, const char *doing)
 {
 	if (p == NULL)
 		return;
+	mine = p;
 	atomic_store(&p->since_ms, p->now_ms(p->ctx));
 	atomic_store(&p->doing, doing);
 }
 
 void en_pulse_end(struct en_pulse *p)
 {
+	mine = NULL;
 	if (p != NULL)
 		atomic_store(&p->doing, NULL);
+}
+
+void en_pulse_beat(void)
+{
+	if (mine != NULL)
+		atomic_store(&mine->since_ms, mine->now_ms(mine->ctx));
 }
 
 int64_t en_pulse_busy_ms(struct en_pulse *p, const char **ret_doing)

@@ -33,6 +33,9 @@ struct en_pulse *en_pulse_add(struct en_pulses *ps, const char *thread);
 /* By that thread: it begins something (text of static life), it waits again. NULL is fine. */
 void en_pulse_begin(struct en_pulse *p, const char *doing);
 void en_pulse_end(struct en_pulse *p);
+/* By any thread: one part of what it does was done (as one of many programs that it runs), so its time begins
+ * anew. Without a pulse, or where it waits, nothing. */
+void en_pulse_beat(void);
 
 /* Milliseconds since the thread began what it does; 0: it waits. *ret_doing (may be NULL): what. Any thread. */
 int64_t en_pulse_busy_ms(struct en_pulse *p, const char **ret_doing);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "enforcer/probe_exec.h"
+#include "enforcer/pulse.h"
 #include "test/lib/hardware.h"
 
 static struct hardware hw;
@@ -85,6 +86,35 @@ Test(enforcer_exec, that_cannot)
 	x.input = big;
 	cr_assert_eq(en_exec_run(&x, &r, &err), ERR_TOO_LARGE);
 	cr_assert_null(r.out);
+}
+
+static int64_t clock_ms(void *ctx)
+{
+	return *(const int64_t *)ctx;
+}
+
+/* A thread that runs program after program goes on, however long all of them take; one whose programs do not end
+ * does not. */
+Test(enforcer_exec, each_that_ends_is_a_beat)
+{
+	int64_t now = 1000;
+	struct en_pulses ps = {.now_ms = clock_ms, .ctx = &now};
+	struct en_pulse *p = en_pulse_add(&ps, "loop");
+	struct en_exec_result r = {0};
+
+	en_pulse_begin(p, "limits");
+	now += 5000;
+	cr_assert_eq(sh("exit 1", NULL, NULL, 0, &r), 0);
+	en_exec_fini(&r);
+	cr_expect_eq(en_pulse_busy_ms(p, NULL), 0);
+	now += 5000;
+	cr_assert_eq(sh("sleep 100", NULL, NULL, 20, &r), 0);
+	en_exec_fini(&r);
+	cr_expect_eq(en_pulse_busy_ms(p, NULL), 5000);
+	en_pulse_end(p);
+	cr_assert_eq(sh("exit 0", NULL, NULL, 0, &r), 0);
+	en_exec_fini(&r);
+	cr_expect_eq(en_pulse_busy_ms(p, NULL), 0);
 }
 
 /* ---- that do not end ---- */

@@ -1,4 +1,6 @@
 /* The daemon as a process: started, asked, killed, hanging, found, ended. */
+#include <sys/prctl.h>
+
 #include "test/unit/enforcer_mps_fixture.h"
 
 TestSuite(enforcer_mps, .init = start, .fini = stop);
@@ -370,6 +372,33 @@ Test(enforcer_mps, adopted_without_a_pid_file)
 		en_mps_free(mps);
 		mps = NULL;
 	}
+}
+
+/* Its number was given to another process: the daemon is meant all the same. */
+Test(enforcer_mps, nobody_else_of_that_number_is_killed)
+{
+	struct en_mps_options o = options();
+	struct pollfd p = {.events = POLLIN};
+	pid_t daemon, other;
+
+	make(&o);
+	ready();
+	daemon = mps->pid;
+	other = fork();
+	cr_assert_geq(other, 0);
+	if (other == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nothing */
+		for (;;)
+			pause();
+	}
+	mps->pid = other;
+	mps_kill(mps);
+	mps->pid = daemon;
+	p.fd = en_mps_fd(mps);
+	cr_expect_eq(poll(&p, 1, 10000), 1, "the daemon was not killed");
+	cr_expect_eq(waitpid(other, NULL, WNOHANG), 0, "the other process was");
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
 }
 
 /* The pid in our file may be somebody else's by now. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "enforcer/mig_internal.h"
+#include "enforcer/uninstall.h"
 #include "test/unit/mig_fixture.h"
 
 TestSuite(enforcer_mig_broken, .init = start, .fini = stop);
@@ -225,6 +226,38 @@ Test(enforcer_mig_broken, nothing_is_made_that_cannot_be_remembered)
 	err = (struct err)ERR_INIT;
 	cr_expect_eq(make("GPU-0", "1g.10gb", 0, SECOND, &err), 0, "%s", err.msg);
 	expect_instances(0, "1g.10gb@0");
+}
+
+/* ---- the agent is taken away ---- */
+
+/* Nothing that it made stays behind, in whatever state; what is in use does, and is said. */
+Test(enforcer_mig_broken, uninstall_takes_what_was_made)
+{
+	struct en_run_options o = {.run_dir = hw.dir, .nvml = hw.library, .kubelet_socket = ""};
+	struct err err = ERR_INIT;
+
+	cr_assert_eq(en_remove_mig(&o, &err), 0, "there is nothing: %s", err.msg);
+	begin(EN_MIG_SWITCH);
+	add("instance gpu=0 profile=19 id=9 start=6 size=1 uuid=MIG-x");
+	cr_assert_eq(make("GPU-0", "1g.10gb", 0, SECOND, &err), 0, "%s", err.msg);
+	cr_assert_eq(make("GPU-0", "2g.20gb", 2, SECOND, &err), 0, "%s", err.msg);
+	cr_assert_eq(make("GPU-1", "1g.10gb", 3, SECOND, &err), 0, "%s", err.msg);
+	cr_assert_not(driver_has("mig=off"));
+	en_mig_free(mig);
+	mig = NULL;
+	add("busy gpu=0 start=2");
+	cr_expect_eq(en_remove_mig(&o, &err), ERR_CONFLICT);
+	cr_expect_not_null(strstr(err.msg, "1 instances that the agent made"), "%s", err.msg);
+	expect_instances(0, "2g.20gb@2* 1g.10gb@6*");
+	expect_instances(1, "");
+	cr_expect(driver_has("mig=off"));
+	take_out("busy");
+	err = (struct err)ERR_INIT;
+	cr_expect_eq(en_remove_mig(&o, &err), 0, "%s", err.msg);
+	expect_instances(0, "1g.10gb@6*");
+	hardware_nvml(&hw, "%s", "");
+	hardware_file(&hw, "mig", "instance GPU-0 1 19 0 1 MIG-a\n");
+	cr_expect_eq(en_remove_mig(&o, &err), ERR_IO);
 }
 
 /* ---- a driver that hangs ---- */

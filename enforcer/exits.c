@@ -23,6 +23,7 @@ struct watched {
 struct en_exits {
 	void (*fn)(void *ctx, const char *id);
 	void *ctx;
+	struct en_pulse *pulse;
 	int epoll_fd, stop_fd;
 	pthread_mutex_t lock; /* of the table */
 	struct watched *table;
@@ -46,7 +47,9 @@ static void ended(struct en_exits *x, struct watched *w)
 	pthread_mutex_lock(&x->lock);
 	HASH_DEL(x->table, w); /* NOLINT(clang-analyzer-unix.Malloc): uthash is right */
 	pthread_mutex_unlock(&x->lock);
+	en_pulse_begin(x->pulse, "the end of a container");
 	x->fn(x->ctx, w->id);
+	en_pulse_end(x->pulse);
 	watched_free(w);
 }
 
@@ -83,8 +86,8 @@ static int start(struct en_exits *x, struct err *err)
 	return 0;
 }
 
-int en_exits_new(void (*fn)(void *ctx, const char *id), void *ctx, struct en_exits **ret,
-		 struct err *err)
+int en_exits_new(void (*fn)(void *ctx, const char *id), void *ctx, struct en_pulses *pulses,
+		 struct en_exits **ret, struct err *err)
 {
 	struct en_exits *x = calloc(1, sizeof(*x));
 	int r;
@@ -92,6 +95,7 @@ int en_exits_new(void (*fn)(void *ctx, const char *id), void *ctx, struct en_exi
 	if (x == NULL)
 		return err_set(err, ERR_NOMEM, "watch of processes: no memory");
 	*x = (struct en_exits){.fn = fn, .ctx = ctx, .epoll_fd = -1, .stop_fd = -1};
+	x->pulse = en_pulse_add(pulses, "exits");
 	pthread_mutex_init(&x->lock, NULL);
 	r = start(x, err);
 	if (r == 0)

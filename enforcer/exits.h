@@ -6,13 +6,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "enforcer/pulse.h"
 
 struct en_exits;
 
-/* fn is called on that thread, once for each process, without a lock; ctx outlives the thread. ERR_NOMEM,
- * ERR_IO. */
-int en_exits_new(void (*fn)(void *ctx, const char *id), void *ctx, struct en_exits **ret,
-		 struct err *err);
+/* fn is called on that thread, once for each process, without a lock; ctx outlives the thread. pulses may be
+ * NULL. ERR_NOMEM, ERR_IO. */
+int en_exits_new(void (*fn)(void *ctx, const char *id), void *ctx, struct en_pulses *pulses,
+		 struct en_exits **ret, struct err *err);
 /* Ends the thread; processes that run are not told of. NULL is fine. */
 void en_exits_free(struct en_exits *x);
 

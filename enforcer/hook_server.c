@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,21 @@
 #define THREADS 4 /* a driver call may take its time */
 #define BACKLOG 128
 #define READ_TIMEOUT_S 2
+#define PAUSE_MS 100 /* of a thread that could not take a connection */
 
 struct en_hook_server {
 	int fd, stop_fd;
 	en_limit_fn fn;
 	void *ctx;
 	struct log *log;
+	_Atomic uint64_t failures; /* of accept() */
+	_Atomic bool failing;      /* told of; until a connection is taken */
 	unsigned thread_count;
-	pthread_t threads[THREADS];
+	struct server_thread {
+		struct en_hook_server *server;
+		struct en_pulse *pulse;
+		pthread_t id;
+	} threads[THREADS];
 	struct sockaddr_un address;
 };
 
@@ -93,9 +101,30 @@ static void serve(const struct en_hook_server *s, int fd)
 	send_answer(fd, rc, &why);
 }
 
+/* None was there (another thread took it, or the hook is gone), which is no failure. */
+static bool nobody(int e)
+{
+	return e == EAGAIN || e == EINTR || e == ECONNABORTED;
+}
+
+/* The connection stays in the queue, and so the socket is readable all the time: without a pause the threads
+ * would do nothing but try. */
+static void accept_failed(struct en_hook_server *s, int e)
+{
+	struct pollfd stop = {.fd = s->stop_fd, .events = POLLIN};
+	char quoted[ERR_MSG_CAP];
+
+	atomic_fetch_add(&s->failures, 1);
+	if (!atomic_exchange(&s->failing, true))
+		log_event(s->log, LOG_LEVEL_ERROR, "hook-not-accepted", "reason=%s",
+			  log_quote(strerror(e), quoted, sizeof(quoted)));
+	(void)poll(&stop, 1, PAUSE_MS);
+}
+
 static void *accept_loop(void *ctx)
 {
-	const struct en_hook_server *s = ctx;
+	const struct server_thread *t = ctx;
+	struct en_hook_server *s = t->server;
 
 	for (;;) {
 		struct pollfd p[2] = {{.fd = s->fd, .events = POLLIN},
@@ -109,9 +138,15 @@ static void *accept_loop(void *ctx)
 		if (p[0].revents == 0)
 			continue;
 		fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
+		if (fd < 0) {
+			if (!nobody(errno))
+				accept_failed(s, errno);
 			continue;
+		}
+		atomic_store(&s->failing, false);
+		en_pulse_begin(t->pulse, "a hook's limits");
 		serve(s, fd);
+		en_pulse_end(t->pulse);
 		close(fd);
 	}
 	return NULL;
@@ -151,7 +186,7 @@ static int listen_at(struct en_hook_server *s, const char *path, struct err *err
 }
 
 int en_hook_server_start(const char *path, en_limit_fn fn, void *ctx, struct log *log,
-			 struct en_hook_server **ret, struct err *err)
+			 struct en_pulses *pulses, struct en_hook_server **ret, struct err *err)
 {
 	struct en_hook_server *s;
 	int r;
@@ -166,7 +201,11 @@ int en_hook_server_start(const char *path, en_limit_fn fn, void *ctx, struct log
 	memcpy(s->address.sun_path, path, strlen(path) + 1);
 	r = listen_at(s, path, err);
 	while (r == 0 && s->thread_count < THREADS) {
-		if (pthread_create(&s->threads[s->thread_count], NULL, accept_loop, s) != 0)
+		struct server_thread *t = &s->threads[s->thread_count];
+
+		t->server = s;
+		t->pulse = en_pulse_add(pulses, "hooks");
+		if (pthread_create(&t->id, NULL, accept_loop, t) != 0)
 			r = err_set(err, ERR_IO, "hook socket: no thread");
 		else
 			s->thread_count++;
@@ -178,6 +217,11 @@ int en_hook_server_start(const char *path, en_limit_fn fn, void *ctx, struct log
 	return r;
 }
 
+uint64_t en_hook_server_failures(const struct en_hook_server *s)
+{
+	return atomic_load(&s->failures);
+}
+
 void en_hook_server_stop(struct en_hook_server *s)
 {
 	const uint64_t one = 1;
@@ -187,7 +231,7 @@ void en_hook_server_stop(struct en_hook_server *s)
 	if (s->stop_fd >= 0)
 		(void)!write(s->stop_fd, &one, sizeof(one));
 	for (unsigned i = 0; i < s->thread_count; i++)
-		pthread_join(s->threads[i], NULL);
+		pthread_join(s->threads[i].id, NULL);
 	if (s->thread_count > 0)
 		unlink(s->address.sun_path);
 	if (s->fd >= 0)

@@ -407,7 +407,7 @@ bool en_publisher_flush(struct en_publisher *p, int64_t limit_ms)
 	struct timespec until;
 	bool done;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)(limit_ms / 1000);
 	until.tv_nsec += (long)(limit_ms % 1000) * 1000000;
 	if (until.tv_nsec >= 1000000000) {
@@ -417,7 +417,8 @@ bool en_publisher_flush(struct en_publisher *p, int64_t limit_ms)
 	pthread_mutex_lock(&p->lock);
 	pump(p);
 	while (!(done = in_sync(p) && !p->busy)) {
-		if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == ETIMEDOUT)
+		if (pthread_cond_clockwait(&p->changed, &p->lock, CLOCK_MONOTONIC, &until) ==
+		    ETIMEDOUT)
 			break;
 	}
 	pthread_mutex_unlock(&p->lock);

@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/hash.h"
 #include "enforcer/limits_parse.h"
 #include "enforcer/nvml.h"
 #include "enforcer/probe_exec.h"
 
 #define MIB_SHIFT 20
+#define PAIRS 32
 #define MIB_MAX (INT64_MAX >> MIB_SHIFT)
 
 struct en_limits {
@@ -22,6 +24,9 @@ struct en_limits {
 	pthread_rwlock_t lock; /* of what follows: read while the library is used */
 	struct en_nvml *nvml;
 	bool use_smi; /* NVML lacks the calls, or answered what was not set */
+	/* Setting and reading back are one for a cgroup and GPU: what another thread sets in between would be
+	 * taken for a driver that does not do as it is told. By hash: others need not wait, or seldom. */
+	pthread_mutex_t pair[PAIRS];
 };
 
 /* ---- NVML ---- */
@@ -114,8 +119,8 @@ static int enter(struct en_limits *l, struct en_nvml **ret, struct err *err)
 	return 0;
 }
 
-/* What was read back is not what was set. Another thread may have set the same in between, so it is done once
- * more with nobody else in the library: *ret_right. Where it is not right then, NVML is used no more. */
+/* What was read back is not what was set. Another program may have set the same in between, so it is done once
+ * more with nobody else of ours in the library: *ret_right. Where it is not right then, NVML is used no more. */
 static int nvml_alone(struct en_limits *l, const char *cgroup, const char *gpu_uuid,
 		      int64_t soft_mib, int64_t hard_mib, bool *ret_right, struct err *err)
 {
@@ -152,6 +157,11 @@ static int smi(const struct en_limits *l, const char *const *argv, struct en_exe
 		return r == ERR_NOT_FOUND ? err_prefix(err, ERR_IO, "nvidia-smi") : r;
 	if (ret->timed_out) {
 		en_exec_fini(ret);
+		if (ret->left != 0)
+			return err_set(err, ERR_IO,
+				       "nvidia-smi memory-limits hangs in the driver: process %d "
+				       "cannot be killed",
+				       (int)ret->left);
 		return err_set(err, ERR_IO, "nvidia-smi memory-limits did not end in time");
 	}
 	return 0;
@@ -254,13 +264,12 @@ static int set_once(struct en_limits *l, const char *cgroup, const char *gpu_uui
 	return r;
 }
 
-static int op_set(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t soft_mib,
-		  int64_t hard_mib, struct err *err)
+static int set_and_read(struct en_limits *l, const char *cgroup, const char *gpu_uuid,
+			int64_t soft_mib, int64_t hard_mib, struct err *err)
 {
-	struct en_limits *l = ctx;
 	struct limits_seen seen = {0};
 	bool by_nvml = false;
-	int r = check_arguments(cgroup, soft_mib, hard_mib, err);
+	int r = 0;
 
 	for (int tries = 0; tries < 2 && r == 0; tries++) {
 		bool right = false;
@@ -284,6 +293,21 @@ static int op_set(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t s
 		       "%lld",
 		       gpu_uuid, (long long)soft_mib, (long long)hard_mib, cgroup,
 		       (long long)seen.soft_mib, (long long)seen.hard_mib);
+}
+
+static int op_set(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t soft_mib,
+		  int64_t hard_mib, struct err *err)
+{
+	struct en_limits *l = ctx;
+	pthread_mutex_t *pair = &l->pair[hash_str(cgroup, hash_str(gpu_uuid, 0)) % PAIRS];
+	int r = check_arguments(cgroup, soft_mib, hard_mib, err);
+
+	if (r != 0)
+		return r;
+	pthread_mutex_lock(pair);
+	r = set_and_read(l, cgroup, gpu_uuid, soft_mib, hard_mib, err);
+	pthread_mutex_unlock(pair);
+	return r;
 }
 
 static int op_get(void *ctx, const char *cgroup, const char *gpu_uuid, int64_t *ret_soft_mib,
@@ -315,6 +339,8 @@ int en_limits_new(const struct en_limits_options *o, struct en_limits **ret, str
 	if (l == NULL)
 		return err_set(err, ERR_NOMEM, "out of memory");
 	pthread_rwlock_init(&l->lock, NULL);
+	for (size_t i = 0; i < PAIRS; i++)
+		pthread_mutex_init(&l->pair[i], NULL);
 	l->options = *o;
 	l->options.library = o->library != NULL ? strdup(o->library) : NULL;
 	l->options.smi = strdup(o->smi != NULL ? o->smi : "nvidia-smi");
@@ -341,6 +367,8 @@ void en_limits_free(struct en_limits *l)
 		return;
 	en_nvml_close(l->nvml);
 	pthread_rwlock_destroy(&l->lock);
+	for (size_t i = 0; i < PAIRS; i++)
+		pthread_mutex_destroy(&l->pair[i]);
 	free_const(l->options.library);
 	free_const(l->options.smi);
 	free(l);

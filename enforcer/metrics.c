@@ -11,6 +11,10 @@ enum family {
 	READY,
 	CONDITION,
 	UPTIME,
+	TOOLS_LEFT,
+	TOOLS_LEFT_EVER,
+	BUSY,
+	HOOK_ACCEPTS,
 	CHECK,
 	DRIVER,
 	GPU_INFO,
@@ -75,6 +79,17 @@ static const struct prom_family families[FAMILY_COUNT] = {
 	[CONDITION] = {"tessera_enforcer_condition", "gauge", "status, reason",
 		       "1 for the node condition TesseraReady as it is now."},
 	[UPTIME] = {"tessera_enforcer_uptime_seconds", "gauge", "", "Since the agent started."},
+	[TOOLS_LEFT] = {"tessera_enforcer_tools_left", "gauge", "",
+			"Processes of nvidia-smi and of MPS's tool that were killed and do not "
+			"end: they hang in the driver."},
+	[TOOLS_LEFT_EVER] = {"tessera_enforcer_tools_left_total", "counter", "",
+			     "The same, since the agent started."},
+	[BUSY] = {"tessera_enforcer_thread_busy_seconds", "gauge", "thread",
+		  "Since the thread began what it does; 0: it waits. Beyond --hang-seconds "
+		  "/healthz fails."},
+	[HOOK_ACCEPTS] = {"tessera_hook_accept_failures_total", "counter", "",
+			  "Connections of hooks that could not be taken (no file descriptor, no "
+			  "memory), each try."},
 	[CHECK] = {"tessera_node_check", "gauge", "check, result",
 		   "1 for what a check of the doctor found at last: ok, skip, warn, fail."},
 	[DRIVER] = {"tessera_node_driver_info", "gauge", "version",
@@ -378,6 +393,30 @@ static void put_containers(const struct en_metrics_view *v, enum family f, struc
 
 /* ---- the parts ---- */
 
+/* Of several threads of one name the longest. */
+static void put_pulses(struct en_pulses *ps, struct buf *b)
+{
+	size_t count = atomic_load(&ps->count);
+
+	prom_begin(b, &families[BUSY]);
+	for (size_t i = 0; i < count; i++) {
+		const char *name = ps->at[i].thread;
+		int64_t ms = 0;
+		bool seen = false;
+
+		for (size_t k = 0; k < count; k++) {
+			int64_t one = strcmp(ps->at[k].thread, name) == 0
+					      ? en_pulse_busy_ms(&ps->at[k], NULL)
+					      : 0;
+
+			ms = one > ms ? one : ms;
+			seen = seen || (k < i && strcmp(ps->at[k].thread, name) == 0);
+		}
+		if (!seen)
+			prom_sample(b, &families[BUSY], "thread", name, ms / 1000);
+	}
+}
+
 static void put_agent(const struct en_metrics_view *v, struct buf *b)
 {
 	static const char *const status[] = {"False", "True", "Unknown"};
@@ -393,6 +432,12 @@ static void put_agent(const struct en_metrics_view *v, struct buf *b)
 			      2, 1);
 	}
 	prom_single(b, &families[UPTIME], v->uptime_s);
+	prom_single(b, &families[TOOLS_LEFT], (int64_t)v->tools_left);
+	prom_single(b, &families[TOOLS_LEFT_EVER], (int64_t)v->tools_left_ever);
+	if (v->pulses != NULL)
+		put_pulses(v->pulses, b);
+	if (v->has_hooks)
+		prom_single(b, &families[HOOK_ACCEPTS], (int64_t)v->hook_accept_failures);
 	if (v->report == NULL)
 		return;
 	prom_begin(b, &families[CHECK]);

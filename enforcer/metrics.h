@@ -18,6 +18,7 @@
 #include "enforcer/nri_plugin.h"
 #include "enforcer/pods.h"
 #include "enforcer/probe.h"
+#include "enforcer/pulse.h"
 
 /* Everything that is shown. Pointers may be NULL where the part is not there. */
 struct en_metrics_view {
@@ -40,6 +41,11 @@ struct en_metrics_view {
 	const struct en_measured *measured;
 	size_t workloads;
 	int64_t wall_s, uptime_s;
+	struct en_pulses *pulses;
+	size_t tools_left; /* processes of the driver's tools that do not end */
+	uint64_t tools_left_ever;
+	bool has_hooks;
+	uint64_t hook_accept_failures;
 };
 
 void en_metrics_text(const struct en_metrics_view *v, struct buf *out);

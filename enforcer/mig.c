@@ -5,12 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/file.h"
-#include "base/quantity.h"
 #include "enforcer/mig_internal.h"
-
-#define FILE_MAX ((size_t)1 << 20)
 
 int en_mig_way_parse(const char *s)
 {
@@ -22,80 +17,25 @@ int en_mig_way_parse(const char *s)
 	return -1;
 }
 
-/* ---- the file ---- */
+/* ---- figures ---- */
 
-void mig_save(struct en_mig *m)
+/* Under the lock. */
+static void show(struct en_mig *m)
 {
-	struct buf b = BUF_INIT;
-	struct err err = ERR_INIT;
-	char quoted[ERR_MSG_CAP];
+	struct en_mig_stats s = m->stats;
 
-	if (m->path == NULL)
-		return;
-	buf_puts(&b, "");
-	for (size_t i = 0; i < m->own_count; i++) {
-		const struct mig_own *o = &m->own[i];
-
-		buf_printf(&b, "instance %s %u %u %u %u %s\n", o->gpu, o->at.id, o->at.profile_id,
-			   o->at.at.start, o->at.at.size, o->at.uuid);
-	}
-	for (size_t i = 0; i < m->mode_count; i++)
-		buf_printf(&b, "mode %s\n", m->modes[i].gpu);
-	if (!buf_ok(&b) || file_replace(m->path, b.len > 0 ? b.data : "", b.len, &err) != 0)
-		log_event(m->o.log, LOG_LEVEL_WARN, "mig-not-remembered", "reason=%s",
-			  log_quote(err.msg, quoted, sizeof(quoted)));
-	buf_fini(&b);
+	s.ours = m->own_count;
+	for (size_t i = 0; i < m->own_count; i++)
+		s.lingering += m->own[i].lingers;
+	pthread_mutex_lock(&m->shown_lock);
+	m->shown = s;
+	pthread_mutex_unlock(&m->shown_lock);
 }
 
-static bool load_number(char **at, unsigned *ret)
+static void unlock(struct en_mig *m)
 {
-	const char *word = strsep(at, " ");
-	int64_t v;
-
-	if (word == NULL || integer_parse(word, 0, UINT32_MAX, &v, NULL) != 0)
-		return false;
-	*ret = (unsigned)v;
-	return true;
-}
-
-static bool load_text(char **at, char *ret, size_t cap)
-{
-	const char *word = strsep(at, " ");
-
-	return word != NULL && word[0] != '\0' && (size_t)snprintf(ret, cap, "%s", word) < cap;
-}
-
-/* A line that is none of ours is left out. */
-static void load_line(struct en_mig *m, char *line)
-{
-	const char *what = strsep(&line, " ");
-	struct mig_own o = {0};
-	struct mig_mode mode = {0};
-
-	if (line == NULL)
-		return;
-	if (strcmp(what, "instance") == 0 && m->own_count < MIG_OWN_MAX &&
-	    load_text(&line, o.gpu, sizeof(o.gpu)) && load_number(&line, &o.at.id) &&
-	    load_number(&line, &o.at.profile_id) && load_number(&line, &o.at.at.start) &&
-	    load_number(&line, &o.at.at.size) && load_text(&line, o.at.uuid, sizeof(o.at.uuid)))
-		m->own[m->own_count++] = o;
-	else if (strcmp(what, "mode") == 0 && m->mode_count < ST_GPUS_MAX &&
-		 load_text(&line, mode.gpu, sizeof(mode.gpu)))
-		m->modes[m->mode_count++] = mode;
-}
-
-/* What is not so any more is found out by the first look at the driver: en_mig_mark(). */
-static void load(struct en_mig *m)
-{
-	char *text = NULL, *at, *line;
-	size_t len;
-
-	if (m->path == NULL || file_read(m->path, FILE_MAX, &text, &len, NULL) != 0)
-		return;
-	at = text;
-	while ((line = strsep(&at, "\n")) != NULL)
-		load_line(m, line);
-	free(text);
+	show(m);
+	pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- life ---- */
@@ -108,13 +48,15 @@ int en_mig_new(const struct en_mig_options *o, struct en_mig **ret, struct err *
 		return err_set(err, ERR_NOMEM, "MIG: no memory");
 	m->o = *o;
 	pthread_mutex_init(&m->lock, NULL);
+	pthread_mutex_init(&m->shown_lock, NULL);
 	m->library = o->library != NULL ? strdup(o->library) : NULL;
 	m->path = o->path != NULL ? strdup(o->path) : NULL;
 	if ((o->library != NULL && m->library == NULL) || (o->path != NULL && m->path == NULL)) {
 		en_mig_free(m);
 		return err_set(err, ERR_NOMEM, "MIG: no memory");
 	}
-	load(m);
+	mig_load(m);
+	show(m);
 	*ret = m;
 	return 0;
 }
@@ -127,6 +69,7 @@ void en_mig_free(struct en_mig *m)
 	free(m->library);
 	free(m->path);
 	pthread_mutex_destroy(&m->lock);
+	pthread_mutex_destroy(&m->shown_lock);
 	free(m);
 }
 
@@ -167,9 +110,12 @@ static void forget(struct en_mig *m, struct mig_own *o)
 /* It is not there any more, and we did not remove it. */
 static void vanished(struct en_mig *m, struct mig_own *o)
 {
-	log_event(m->o.log, LOG_LEVEL_WARN, "mig-vanished", "gpu=%s profile=%u start=%u uuid=%s",
-		  o->gpu, o->at.profile_id, o->at.at.start, o->at.uuid);
-	m->stats.vanished++;
+	if (o->at.uuid[0] != '\0') { /* else it came to nothing */
+		log_event(m->o.log, LOG_LEVEL_WARN, "mig-vanished",
+			  "gpu=%s profile=%u start=%u uuid=%s", o->gpu, o->at.profile_id,
+			  o->at.at.start, o->at.uuid);
+		m->stats.vanished++;
+	}
 	forget(m, o);
 	mig_save(m);
 }
@@ -200,13 +146,51 @@ static bool idle(const struct en_mig *m, const struct en_probe_gpu *g, const str
 	return m->o.held == NULL || !m->o.held(m->o.ctx, o->gpu, (int)o->at.at.start);
 }
 
+enum there {
+	GONE, /* or another one is in its place: ids are given again */
+	WHOLE,
+	HALF, /* without its compute instance, or with others: it was not made, or not removed, to the end */
+};
+
+/* What the driver has of it. One that was known by its place only is known from then on. */
+static int look_at(struct en_mig *m, struct en_nvml_device *d, struct mig_own *o, enum there *ret,
+		   struct err *err)
+{
+	struct en_nvml_instance list[EN_INSTANCES_MAX];
+	size_t count = 0;
+	int r = en_nvml_instances(m->nvml, d, o->at.profile_id, list, EN_INSTANCES_MAX, &count,
+				  err);
+
+	*ret = GONE;
+	if (r != 0)
+		return r < 0 ? r : err_set(err, ERR_IO, "the driver lists no MIG instances");
+	for (size_t i = 0; i < count; i++) {
+		const struct en_nvml_instance *at = &list[i];
+
+		if (at->at.start != o->at.at.start)
+			continue;
+		if (o->at.uuid[0] == '\0')
+			o->at = *at;
+		else if (at->id != o->at.id ||
+			 (at->uuid[0] != '\0' && strcmp(at->uuid, o->at.uuid) != 0))
+			continue;
+		*ret = at->uuid[0] != '\0' ? WHOLE : HALF;
+	}
+	return 0;
+}
+
 /* 0, or why it is still there. It is forgotten where it was not there any more. */
 static int remove_one(struct en_mig *m, struct mig_own *o, struct err *err)
 {
 	struct en_nvml_device *d;
+	enum there there;
 	int r = mig_device(m, o->gpu, &d, err);
 
 	if (r == 0)
+		r = look_at(m, d, o, &there, err);
+	if (r == 0 && there == GONE)
+		r = ERR_NOT_FOUND;
+	else if (r == 0)
 		r = en_nvml_instance_remove(m->nvml, d, &o->at, err);
 	if (r != 0 && r != ERR_NOT_FOUND) {
 		m->stats.failed[EN_MIG_REMOVE]++;
@@ -300,50 +284,85 @@ static bool foreign_there(struct en_mig *m, struct en_nvml_device *d, const stru
 	return false;
 }
 
+/* Before it is made: an agent that ends in the middle of it leaves none behind that nobody knows. It is the last one
+ * then. */
+static int remember(struct en_mig *m, const struct want *w, int64_t now_ms, struct err *err)
+{
+	struct mig_own *o = &m->own[m->own_count];
+
+	memset(o, 0, sizeof(*o));
+	snprintf(o->gpu, sizeof(o->gpu), "%s", w->gpu->uuid);
+	o->at.profile_id = (unsigned)w->profile->id;
+	o->at.at = (struct en_nvml_placement){w->start, w->profile->units};
+	o->since_ms = now_ms;
+	m->own_count++;
+	if (mig_save(m))
+		return 0;
+	m->own_count--;
+	return err_set(err, ERR_IO,
+		       "%s cannot be written, so that it would be nobody's after a "
+		       "restart",
+		       m->path);
+}
+
 static int make_new(struct en_mig *m, struct en_nvml_device *d, const struct want *w,
 		    int64_t now_ms, enum en_mig_failure *ret_why, struct err *err)
 {
 	const struct en_nvml_placement at = {w->start, w->profile->units};
 	struct mig_own *o = &m->own[m->own_count];
 	struct en_nvml_instance made = {0};
+	enum there there;
 	int r;
 
 	if (m->own_count == MIG_OWN_MAX)
 		return err_set(err, ERR_TOO_LARGE, "more than %d MIG instances", MIG_OWN_MAX);
+	*ret_why = EN_MIG_DRIVER;
+	r = remember(m, w, now_ms, err);
+	if (r != 0)
+		return r;
 	r = en_nvml_instance_make(m->nvml, d, (unsigned)w->profile->id, at, &made, err);
+	o->number = ++m->made;
 	if (r != 0) {
 		*ret_why = r == ERR_NO_ROOM ? EN_MIG_NO_ROOM : EN_MIG_DRIVER;
+		if (look_at(m, d, o, &there, NULL) == 0 && there == GONE)
+			forget(m, o);
+		(void)mig_save(m);
 		return r < 0 ? r
 			     : err_set(err, ERR_CONFLICT, "the driver makes no MIG instances here");
 	}
-	memset(o, 0, sizeof(*o));
-	snprintf(o->gpu, sizeof(o->gpu), "%s", w->gpu->uuid);
 	o->at = made;
-	o->number = ++m->made;
 	o->pending = true;
-	o->since_ms = now_ms;
-	m->own_count++;
 	m->stats.made++;
-	mig_save(m);
+	(void)mig_save(m); /* where that fails, its place is in the file */
 	log_event(m->o.log, LOG_LEVEL_INFO, "mig-made", "gpu=%s profile=%s start=%u uuid=%s",
 		  o->gpu, w->profile->name, w->start, made.uuid);
 	return 0;
 }
 
-/* Is the one that we know still there, the same one? Ids are given again, and others may remove it. */
-static bool still_there(struct en_mig *m, struct en_nvml_device *d, const struct mig_own *o)
+/* *ret: WHOLE, it is the container's now; GONE, the place is free. */
+static int reuse(struct en_mig *m, struct en_nvml_device *d, struct mig_own *o, int64_t now_ms,
+		 enum there *ret, struct err *err)
 {
-	struct en_nvml_instance list[EN_INSTANCES_MAX];
-	size_t count = 0;
+	int r = look_at(m, d, o, ret, err);
 
-	if (en_nvml_instances(m->nvml, d, o->at.profile_id, list, EN_INSTANCES_MAX, &count, NULL) !=
-	    0)
-		return false;
-	for (size_t i = 0; i < count; i++)
-		if (list[i].id == o->at.id && list[i].at.start == o->at.at.start &&
-		    strcmp(list[i].uuid, o->at.uuid) == 0)
-			return true;
-	return false;
+	if (r != 0)
+		return r;
+	switch (*ret) {
+	case WHOLE:
+		o->pending = true;
+		o->lingers = false;
+		o->since_ms = now_ms;
+		m->stats.reused++;
+		break;
+	case HALF:
+		*ret = GONE;
+		r = remove_one(m, o, err);
+		break;
+	default:
+		vanished(m, o);
+		break;
+	}
+	return r;
 }
 
 /* *ret_why: why not, where it fails. */
@@ -351,6 +370,7 @@ static int make_one(struct en_mig *m, const struct want *w, int64_t now_ms, bool
 		    enum en_mig_failure *ret_why, struct err *err)
 {
 	struct en_nvml_device *d;
+	enum there there;
 	struct mig_own *o;
 	int r = mig_device(m, w->gpu->uuid, &d, err);
 
@@ -368,15 +388,13 @@ static int make_one(struct en_mig *m, const struct want *w, int64_t now_ms, bool
 		return err_set(err, ERR_CONFLICT,
 			       "%s: %s at %u was given to a pod by a device plugin", w->gpu->uuid,
 			       w->profile->name, w->start);
-	if (o != NULL && still_there(m, d, o)) {
-		o->pending = true;
-		o->lingers = false;
-		o->since_ms = now_ms;
-		m->stats.reused++;
-		return 0;
+	if (o != NULL) {
+		*ret_why = EN_MIG_DRIVER;
+		r = reuse(m, d, o, now_ms, &there, err);
+		if (r != 0 || there == WHOLE)
+			return r;
+		*ret_why = EN_MIG_OCCUPIED;
 	}
-	if (o != NULL)
-		vanished(m, o);
 	if (foreign_there(m, d, w))
 		return err_set(err, ERR_CONFLICT,
 			       "%s: %s at %u is there, and Tessera did not make it", w->gpu->uuid,
@@ -415,7 +433,7 @@ int en_mig_make(struct en_mig *m, const struct en_probe *probe, const struct en_
 		if (o != NULL)
 			(void)remove_one(m, o, NULL); /* else the sweep does it */
 	}
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 	return r;
 }
 
@@ -431,7 +449,7 @@ void en_mig_drop(struct en_mig *m, const struct en_holding *h, int64_t now_ms)
 			o->pending = false;
 			o->since_ms = now_ms;
 		}
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 }
 
 /* ---- looking after ---- */
@@ -460,32 +478,53 @@ unsigned en_mig_sweep(struct en_mig *m, const struct en_probe *probe, int64_t no
 		i = m->own_count < before ? i : i + 1;
 	}
 	changed += mig_switch_back(m, probe, now_ms);
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 	return changed;
+}
+
+static const struct st_mig_geometry *geometry_of(const struct en_probe_gpu *g)
+{
+	return g->has_geometry ? &g->geometry : st_mig_table_find(g->product, g->mem_mib);
+}
+
+/* The instance as the look saw it; NULL: it did not. Where one of them has no UUID, by its place. */
+static struct en_mig_instance *seen(const struct mig_own *o, struct en_probe_gpu *g)
+{
+	const struct st_mig_geometry *geometry = geometry_of(g);
+
+	for (size_t i = 0; i < g->instance_count; i++) {
+		struct en_mig_instance *at = &g->instances[i];
+		int p;
+
+		if (at->uuid[0] != '\0' && o->at.uuid[0] != '\0') {
+			if (strcmp(at->uuid, o->at.uuid) == 0)
+				return at;
+			continue;
+		}
+		p = geometry != NULL ? st_mig_profile_find(geometry, at->profile) : -1;
+		if (p >= 0 && at->start == o->at.at.start &&
+		    geometry->profiles[p].id == (int32_t)o->at.profile_id)
+			return at;
+	}
+	return NULL;
 }
 
 /* Made before the driver was looked at, and it does not have it. Where it did not answer that is not
  * known. */
-static bool is_gone(const struct mig_own *o, const struct en_probe *p, const struct en_probe_gpu *g)
+static bool is_gone(const struct mig_own *o, const struct en_probe *p, struct en_probe_gpu *g)
 {
-	if (p->stale || !g->healthy || o->number > p->mig_made)
-		return false;
-	for (size_t i = 0; i < g->instance_count; i++)
-		if (strcmp(g->instances[i].uuid, o->at.uuid) == 0)
-			return false;
-	return true;
+	return !p->stale && g->healthy && o->number <= p->mig_made && seen(o, g) == NULL;
 }
 
 static void mark_own(const struct mig_own *o, struct en_probe_gpu *g)
 {
-	const struct st_mig_geometry *geometry =
-		g->has_geometry ? &g->geometry : st_mig_table_find(g->product, g->mem_mib);
+	const struct st_mig_geometry *geometry = geometry_of(g);
+	struct en_mig_instance *at = seen(o, g);
 
-	for (size_t i = 0; i < g->instance_count; i++)
-		if (strcmp(g->instances[i].uuid, o->at.uuid) == 0) {
-			g->instances[i].ours = true;
-			return;
-		}
+	if (at != NULL)
+		at->ours = true;
+	if (at != NULL || o->at.uuid[0] == '\0')
+		return;
 	/* Made after the driver was looked at. */
 	for (int p = 0; geometry != NULL && p < geometry->profile_count; p++) {
 		struct en_mig_instance *to = &g->instances[g->instance_count];
@@ -539,16 +578,12 @@ void en_mig_mark(struct en_mig *m, struct en_probe *probe)
 			g->instances[k].ours |= m->o.held != NULL &&
 						m->o.held(m->o.ctx, g->uuid, g->instances[k].start);
 	}
-	pthread_mutex_unlock(&m->lock);
+	unlock(m);
 }
 
 void en_mig_get_stats(struct en_mig *m, struct en_mig_stats *ret)
 {
-	pthread_mutex_lock(&m->lock);
-	*ret = m->stats;
-	ret->ours = m->own_count;
-	ret->lingering = 0;
-	for (size_t i = 0; i < m->own_count; i++)
-		ret->lingering += m->own[i].lingers;
-	pthread_mutex_unlock(&m->lock);
+	pthread_mutex_lock(&m->shown_lock);
+	*ret = m->shown;
+	pthread_mutex_unlock(&m->shown_lock);
 }

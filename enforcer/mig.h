@@ -79,6 +79,7 @@ struct en_mig_stats {
 	uint64_t switched_on, switched_off;
 	size_t ours, lingering; /* now */
 };
+/* As of the last call that ended: waits for none that the driver is at. */
 void en_mig_get_stats(struct en_mig *m, struct en_mig_stats *ret);
 
 #endif

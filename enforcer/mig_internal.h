@@ -10,6 +10,8 @@
 
 struct mig_own {
 	char gpu[EN_UUID_CAP];
+	/* uuid "": it was about to be made when that was written down, so whatever is there with that profile at
+	 * that start is ours; its id is not known. */
 	struct en_nvml_instance at;
 	uint64_t number;  /* in the order of making, from 1; 0 = known from the file */
 	bool pending;     /* its container comes to be */
@@ -33,12 +35,18 @@ struct en_mig {
 	struct mig_own own[MIG_OWN_MAX];
 	struct mig_mode modes[ST_GPUS_MAX];
 	struct en_mig_stats stats;
+
+	pthread_mutex_t shown_lock; /* of the next; never held while the driver works */
+	struct en_mig_stats shown;  /* as of the last unlock */
 };
 
 /* The GPU in the driver, which is opened where it is not. */
 int mig_device(struct en_mig *m, const char *uuid, struct en_nvml_device **ret, struct err *err);
-/* Writes the file that remembers. */
-void mig_save(struct en_mig *m);
+
+/* mig_file.c: writes the file that remembers; false: could not, and the log says why. Reads it. */
+bool mig_save(struct en_mig *m);
+void mig_load(struct en_mig *m);
+
 struct mig_own *mig_find(struct en_mig *m, const char *gpu, unsigned profile_id, unsigned start);
 
 /* mig_mode.c */

@@ -34,6 +34,7 @@ int mig_switch_on(struct en_mig *m, const struct en_probe_gpu *g, struct en_nvml
 		  struct err *err)
 {
 	bool current = false, pending = false;
+	size_t before = m->mode_count;
 	int r = en_nvml_mig_mode(m->nvml, d, &current, &pending, err);
 
 	if (r != 0)
@@ -47,16 +48,28 @@ int mig_switch_on(struct en_mig *m, const struct en_probe_gpu *g, struct en_nvml
 		return err_set(err, ERR_CONFLICT,
 			       "%s is not in MIG mode, and %u processes are on it", g->uuid,
 			       g->processes);
+	/* Written down first, as with instances; where it comes to nothing, the GPU is put out of a mode that it is
+	 * not in, which is nothing. */
+	if (mode_find(m, g->uuid) == NULL && m->mode_count < ST_GPUS_MAX) {
+		m->modes[m->mode_count] = (struct mig_mode){.empty_since_ms = 0};
+		snprintf(m->modes[m->mode_count++].gpu, EN_UUID_CAP, "%s", g->uuid);
+	}
+	if (!mig_save(m)) {
+		m->mode_count = before;
+		return err_set(err, ERR_IO, "%s is not switched: %s cannot be written", g->uuid,
+			       m->path);
+	}
 	r = en_nvml_mig_set(m->nvml, d, true, err);
+	if (r != 0 && m->mode_count > before) {
+		m->mode_count = before;
+		(void)mig_save(m);
+	}
 	if (r != 0)
 		return r < 0 ? err_prefix(err, r, "%s", g->uuid)
 			     : err_set(err, ERR_CONFLICT, "%s: the driver changes no MIG mode",
 				       g->uuid);
 	m->stats.switched_on++;
 	log_event(m->o.log, LOG_LEVEL_INFO, "mig-mode", "gpu=%s on=yes", g->uuid);
-	if (mode_find(m, g->uuid) == NULL && m->mode_count < ST_GPUS_MAX)
-		snprintf(m->modes[m->mode_count++].gpu, EN_UUID_CAP, "%s", g->uuid);
-	mig_save(m);
 	return 0;
 }
 

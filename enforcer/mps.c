@@ -485,7 +485,7 @@ bool en_mps_shutdown(struct en_mps *m, int64_t limit_ms)
 	struct timespec until;
 	bool off;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)(limit_ms / 1000);
 	until.tv_nsec += (long)(limit_ms % 1000) * 1000000;
 	if (until.tv_nsec >= 1000000000) {
@@ -495,7 +495,7 @@ bool en_mps_shutdown(struct en_mps *m, int64_t limit_ms)
 	en_mps_want(m, false);
 	pthread_mutex_lock(&m->lock);
 	while (!(off = m->core.state == EN_MPS_OFF && !m->pending_want && m->status_pid == 0)) {
-		if (pthread_cond_timedwait(&m->changed, &m->lock, &until) != 0)
+		if (pthread_cond_clockwait(&m->changed, &m->lock, CLOCK_MONOTONIC, &until) != 0)
 			break;
 	}
 	pthread_mutex_unlock(&m->lock);

@@ -22,7 +22,11 @@ static int judge(struct en_exec_result *out, const char *what, bool listed, int6
 	int r = 0;
 
 	/* Status 0 says nothing: complaints come on standard output. */
-	if (out->timed_out)
+	if (out->left != 0)
+		r = err_set(err, ERR_IO,
+			    "MPS: %s: no answer, and process %d, which asks, cannot be killed",
+			    what, (int)out->left);
+	else if (out->timed_out)
 		r = err_set(err, ERR_IO, "MPS: %s: no answer within %" PRId64 " ms", what,
 			    limit_ms);
 	else if (out->status != 0 || (!listed && mps_is_complaint(out->out, strlen(out->out))))

@@ -124,6 +124,67 @@ static void write_pid_file(struct en_mps *m)
 		mps_say(m, "mps_pid_file", "%s", err.msg);
 }
 
+/* Is its standard input the FIFO that we give a daemon? Compared by what it is: paths differ between mounts. */
+static bool has_our_stdin(const struct en_mps *m, int64_t pid)
+{
+	char path[EN_PATH_CAP], fifo[EN_PATH_CAP];
+	struct stat theirs, ours;
+
+	snprintf(path, sizeof(path), "%s/%" PRId64 "/fd/0", m->o.proc, pid);
+	return join(fifo, m->o.run_dir, "stdin") && stat(fifo, &ours) == 0 &&
+	       S_ISFIFO(ours.st_mode) && stat(path, &theirs) == 0 && theirs.st_dev == ours.st_dev &&
+	       theirs.st_ino == ours.st_ino;
+}
+
+/* Was it started with protocol 3, and so with a configuration file? */
+static bool speaks_v3(const struct en_mps *m, int64_t pid)
+{
+	char path[EN_PATH_CAP], *text = NULL;
+	bool found = false;
+	size_t len = 0;
+
+	snprintf(path, sizeof(path), "%s/%" PRId64 "/cmdline", m->o.proc, pid);
+	if (file_read(path, 65536, &text, &len, NULL) != 0)
+		return false;
+	for (size_t at = 0; at < len && !found; at += strlen(text + at) + 1)
+		found = strcmp(text + at, "-a") == 0;
+	free(text);
+	return found;
+}
+
+static void take_over(struct en_mps *m, int64_t pid, uint64_t digest, bool legacy)
+{
+	m->pid = (pid_t)pid;
+	m->is_child = false;
+	m->running_digest = digest;
+	pthread_mutex_lock(&m->lock);
+	m->running_legacy = legacy;
+	pthread_mutex_unlock(&m->lock);
+	m->pidfd = (int)syscall(SYS_pidfd_open, m->pid, 0);
+}
+
+/* One of ours that the pid file does not name: an enforcer before us ended, or had no space, before it was written.
+ * It would be somebody else's daemon in our way, for ever. What it was started with is not known, so it is started
+ * anew when nobody uses it. */
+static bool adopt_unnamed(struct en_mps *m)
+{
+	DIR *dir = opendir(m->o.proc);
+	const struct dirent *e;
+
+	while (dir != NULL && m->pid == 0 && (e = readdir(dir)) != NULL) {
+		int64_t pid;
+
+		if (integer_parse(e->d_name, 2, INT32_MAX, &pid, NULL) != 0 ||
+		    !exe_is(m, pid, CONTROL_EXE) || !has_our_stdin(m, pid) || !mps_alive(m, pid))
+			continue;
+		take_over(m, pid, 0, !speaks_v3(m, pid));
+		write_pid_file(m);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	return m->pid != 0;
+}
+
 /* Takes over what the pid file names, where that process is still the one. */
 static bool adopt(struct en_mps *m)
 {
@@ -139,15 +200,8 @@ static bool adopt(struct en_mps *m)
 		word[i] = strsep(&rest, " \n");
 	if (word[3] != NULL && integer_parse(word[0], 2, INT32_MAX, &pid, NULL) == 0)
 		started = strtoull(word[1], NULL, 10);
-	if (started != 0 && start_time(m, pid) == started && exe_is(m, pid, CONTROL_EXE)) {
-		m->pid = (pid_t)pid;
-		m->is_child = false;
-		m->running_digest = strtoull(word[2], NULL, 16);
-		pthread_mutex_lock(&m->lock);
-		m->running_legacy = word[3][0] == '2';
-		pthread_mutex_unlock(&m->lock);
-		m->pidfd = (int)syscall(SYS_pidfd_open, m->pid, 0);
-	}
+	if (started != 0 && start_time(m, pid) == started && exe_is(m, pid, CONTROL_EXE))
+		take_over(m, pid, strtoull(word[2], NULL, 16), word[3][0] == '2');
 	free(text);
 	return m->pid != 0;
 }
@@ -188,7 +242,7 @@ static void remove_stale(const struct en_mps *m)
 
 enum en_mps_event mps_look(struct en_mps *m)
 {
-	if (adopt(m)) {
+	if (adopt(m) || adopt_unnamed(m)) {
 		mps_say(m, "mps_found", "the control daemon of an earlier enforcer runs, pid %d",
 			(int)m->pid);
 		return EN_MPS_EV_OURS_FOUND;
@@ -319,7 +373,10 @@ void mps_quit(struct en_mps *m)
 
 void mps_kill(struct en_mps *m)
 {
-	if (m->pid > 0)
+	/* One that we did not start may have ended, and its number may be another's. */
+	if (m->pidfd >= 0)
+		(void)syscall(SYS_pidfd_send_signal, m->pidfd, SIGKILL, NULL, 0);
+	else if (m->pid > 0)
 		kill(m->pid, SIGKILL);
 	kill_servers(m);
 }

@@ -305,6 +305,7 @@ int en_nri_start(const struct en_nri_options *o, const struct en_nri_handler *h,
 		return err_set(err, ERR_NOMEM, "NRI: no memory");
 	n->o = full;
 	n->h = *h;
+	n->pulse = en_pulse_add(o->pulses, "nri");
 	rng_init(&n->rng, o->seed);
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->work, NULL);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "enforcer/nri_plugin.h"
 #include "enforcer/nri_session.h"
+#include "enforcer/pulse.h"
 
 #define EN_NRI_SOCKET "/var/run/nri/nri.sock"
 
@@ -43,8 +44,9 @@ struct en_nri_options {
 	int64_t patience_ms;
 	/* Between connections, doubled each time; 0: 100 and 1,000. */
 	int64_t wait_min_ms, wait_max_ms;
-	uint64_t seed;   /* of the jitter */
-	struct log *log; /* may be NULL */
+	uint64_t seed;            /* of the jitter */
+	struct log *log;          /* may be NULL */
+	struct en_pulses *pulses; /* likewise */
 };
 
 struct en_nri;

@@ -27,7 +27,8 @@ struct en_nri {
 	struct en_nri_options o;
 	struct en_nri_handler h;
 	pthread_t io_thread, work_thread;
-	int wake_fd; /* of the first thread */
+	struct en_pulse *pulse; /* of the second thread; NULL: none */
+	int wake_fd;            /* of the first thread */
 	unsigned threads;
 
 	pthread_mutex_t lock; /* of all below */

@@ -83,7 +83,9 @@ void *nri_work_loop(void *ctx)
 		}
 		first = j->connection != seen;
 		seen = j->connection;
+		en_pulse_begin(n->pulse, en_nri_method_name(r->method));
 		job_run(n, j, r, first);
+		en_pulse_end(n->pulse);
 		nri_wake(n);
 	}
 }

@@ -16,6 +16,7 @@
 
 #define MIRROR_KEY "kubernetes.io/config.mirror"
 #define ALLOCATION_KEY "tessera.dev/allocation"
+#define GRACE_MAX_S 31536000 /* a year: where none is told */
 #define TEMPLATE_HASH_LABEL "pod-template-hash"
 
 struct row {
@@ -30,7 +31,10 @@ struct en_pods {
 	void (*changed)(void *ctx);
 	void *ctx;
 	struct ku_reflector *pods, *nodes;
-	struct ku_arena *arena; /* of the client's thread */
+	const struct ku_clock *clock; /* of the client */
+	/* Of the client's thread: */
+	struct ku_arena *arena;
+	bool listing; /* what comes is from a list: it may have been so for long */
 
 	pthread_mutex_t lock; /* of the rest */
 	struct row *rows;
@@ -70,6 +74,37 @@ static int64_t time_read(const char *text)
 	const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
 
 	return end != NULL && *end == '\0' ? (int64_t)timegm(&tm) : 0;
+}
+
+static int64_t grace_ms(const cJSON *meta)
+{
+	const cJSON *v = ku_json_get(meta, "deletionGracePeriodSeconds");
+
+	return cJSON_IsNumber(v) && v->valuedouble >= 0 && v->valuedouble <= GRACE_MAX_S
+		       ? (int64_t)v->valuedouble * 1000
+		       : GRACE_MAX_S * INT64_C(1000);
+}
+
+/* See delete_ms of struct en_pod. */
+static int64_t deadline(struct en_pods *p, const cJSON *meta, const struct en_pod *pod)
+{
+	int64_t grace = grace_ms(meta), left, ret = 0;
+	struct row *old;
+
+	if (pod->delete_s == 0)
+		return 0;
+	pthread_mutex_lock(&p->lock);
+	HASH_FIND_STR(p->rows, pod->spec.uid, old);
+	if (old != NULL && old->pod.delete_s == pod->delete_s)
+		ret = old->pod.delete_ms; /* it was known */
+	pthread_mutex_unlock(&p->lock);
+	if (ret != 0)
+		return ret;
+	left = pod->delete_s * 1000 - p->clock->wall_us(p->clock->ctx) / 1000;
+	left = left < 0 ? 0 : left;
+	if (left > grace || (!p->listing && grace < GRACE_MAX_S * INT64_C(1000)))
+		left = grace;
+	return p->clock->mono_us(p->clock->ctx) / 1000 + left;
 }
 
 /* The workload: the controller of the pod, and of a ReplicaSet the Deployment that its name tells. */
@@ -139,6 +174,7 @@ static struct row *row_new(const struct en_pods *p, const struct en_pod *from)
 	at = r->block + count * sizeof(struct st_kv);
 	r->pod.allocated = from->allocated;
 	r->pod.delete_s = from->delete_s;
+	r->pod.delete_ms = from->delete_ms;
 	r->pod.spec = (struct st_pod_spec){.uid = put(&at, s->uid),
 					   .ns = put(&at, s->ns),
 					   .name = put(&at, s->name),
@@ -229,6 +265,7 @@ static int take_pod(struct en_pods *p, const cJSON *obj, struct err *err)
 	pod.runtime_uid = mirror != NULL ? mirror : pod.spec.uid;
 	pod.allocated = st_pod_annotation(&pod.spec, ALLOCATION_KEY) != NULL;
 	pod.delete_s = time_read(text_of(ku_json_get(obj, "metadata"), "deletionTimestamp"));
+	pod.delete_ms = deadline(p, ku_json_get(obj, "metadata"), &pod);
 	find_owner(obj, p->arena, &pod);
 	r = row_new(p, &pod);
 	return r != NULL && row_put(p, r)
@@ -255,9 +292,15 @@ static void on_pod_gone(void *ctx, const char *uid)
 	tell(ctx);
 }
 
+static void on_sync_begin(void *ctx)
+{
+	((struct en_pods *)ctx)->listing = true;
+}
+
 static void on_synced(void *ctx, const char *rv)
 {
 	(void)rv;
+	((struct en_pods *)ctx)->listing = false;
 	tell(ctx);
 }
 
@@ -300,7 +343,8 @@ static int watch(struct en_pods *p, const struct en_pods_options *o, struct err 
 	struct buf pods = BUF_INIT, nodes = BUF_INIT;
 	struct ku_reflector_options po = {.path = "/api/v1/pods",
 					  .prune = ku_prune_pods,
-					  .handler = {.on_object = on_pod,
+					  .handler = {.on_sync_begin = on_sync_begin,
+						      .on_object = on_pod,
 						      .on_gone = on_pod_gone,
 						      .on_synced = on_synced,
 						      .on_problem = on_problem,
@@ -340,6 +384,7 @@ int en_pods_start(const struct en_pods_options *o, struct en_pods **ret, struct 
 	p->log = o->log;
 	p->changed = o->changed;
 	p->ctx = o->ctx;
+	p->clock = ku_client_clock(o->client);
 	p->prefix = strdup(o->prefix);
 	p->arena = ku_arena_new();
 	r = p->prefix != NULL && p->arena != NULL ? watch(p, o, err)
@@ -417,8 +462,9 @@ int64_t en_pods_next_deletion(struct en_pods *p)
 
 	pthread_mutex_lock(&p->lock);
 	for (const struct row *r = p->rows; r != NULL; r = r->hh.next) {
-		if (r->pod.allocated && r->pod.delete_s != 0 && (ret == 0 || r->pod.delete_s < ret))
-			ret = r->pod.delete_s;
+		if (r->pod.allocated && r->pod.delete_ms != 0 &&
+		    (ret == 0 || r->pod.delete_ms < ret))
+			ret = r->pod.delete_ms;
 	}
 	pthread_mutex_unlock(&p->lock);
 	return ret;

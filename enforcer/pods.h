@@ -22,8 +22,13 @@ struct en_pod {
 	const char *runtime_uid; /* of a static pod: what the runtime knows it by; else spec.uid */
 	/* Who made it, seen from its user: "Deployment" "web"; a bare pod is its own: "Pod" "web-0". */
 	const char *owner_kind, *owner;
-	bool allocated;   /* carries tessera.dev/allocation */
-	int64_t delete_s; /* when its grace ends, seconds since the epoch; 0: it is not deleted */
+	bool allocated; /* carries tessera.dev/allocation */
+	/* When its grace ends, in monotonic milliseconds of the client's clock; 0: it is not deleted. It is the
+	 * grace from when the watch told of the deletion, which is what the kubelet goes by: neither this
+	 * node's wall clock nor that of the API server moves it. Of a pod that was being deleted already when
+	 * it was listed, what is left of it by the wall clock, at most all. */
+	int64_t delete_ms;
+	int64_t delete_s; /* its deletionTimestamp, since the epoch; 0: none */
 };
 
 struct en_pods_options {
@@ -50,7 +55,7 @@ void en_pods_each(struct en_pods *p, void (*fn)(void *ctx, const struct en_pod *
  * with en_pod_free(). ERR_NOMEM. */
 int en_pods_get(struct en_pods *p, const char *uid, struct en_pod **ret, struct err *err);
 void en_pod_free(struct en_pod *pod); /* NULL is fine */
-/* When the first grace of a deleted pod with an allocation ends; 0: none is deleted. */
+/* When the first grace of a deleted pod with an allocation ends, as delete_ms; 0: none is deleted. */
 int64_t en_pods_next_deletion(struct en_pods *p);
 /* Is there such a pod, with an allocation of ours? */
 bool en_pods_is_ours(struct en_pods *p, const char *ns, const char *name);

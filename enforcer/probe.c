@@ -21,8 +21,7 @@ struct en_prober {
 	struct en_nvml *nvml;            /* NULL: closed */
 	bool watching;
 	struct probe_memory memory[MEMORY_MAX];
-	struct en_plugin_device *devices; /* as the kubelet told last; NULL: it is not asked */
-	size_t device_count;
+	struct buf told;       /* by the kubelet, last: who has which device */
 	struct en_probe *good; /* the last run with a driver; driver_ok false: none yet */
 	unsigned failures;     /* runs without, in a row, since then */
 };
@@ -127,16 +126,12 @@ int en_prober_new(const struct en_probe_options *o, struct en_prober **ret, stru
 	p->options.root = strdup(o->root != NULL ? o->root : "");
 	p->good = calloc(1, sizeof(*p->good));
 	p->options.kubelet_socket = o->kubelet_socket != NULL ? strdup(o->kubelet_socket) : NULL;
-	if (o->kubelet_socket != NULL)
-		p->devices = calloc((size_t)PROBE_DEVICES_MAX * 2, sizeof(*p->devices));
 	xids = calloc(o->xids_ignored_count + 1, sizeof(*xids));
 	p->options.xids_ignored = xids;
 	if (p->options.throttled_after == 0)
 		p->options.throttled_after = 5;
 	if ((o->library != NULL && p->options.library == NULL) || p->options.root == NULL ||
-	    p->good == NULL ||
-	    (o->kubelet_socket != NULL &&
-	     (p->options.kubelet_socket == NULL || p->devices == NULL)) ||
+	    p->good == NULL || (o->kubelet_socket != NULL && p->options.kubelet_socket == NULL) ||
 	    xids == NULL) {
 		en_prober_free(p);
 		return err_set(err, ERR_NOMEM, "out of memory");
@@ -160,7 +155,7 @@ void en_prober_free(struct en_prober *p)
 	if (p == NULL)
 		return;
 	en_nvml_close(p->nvml);
-	free(p->devices);
+	buf_fini(&p->told);
 	free(p->good);
 	free_const(p->options.library);
 	free_const(p->options.root);
@@ -466,7 +461,7 @@ int en_prober_run(struct en_prober *p, struct en_probe *ret, struct err *err)
 	if (r != 0)
 		return no_driver(p, &why, ret);
 	keep_missing(p, ret);
-	probe_plugins(&p->options, p->devices, &p->device_count, ret);
+	probe_plugins(&p->options, &p->told, ret);
 	ret->driver_ok = true;
 	ret->features = en_driver_features(ret->driver_major);
 	for (size_t i = 0; i < ret->gpu_count; i++) {

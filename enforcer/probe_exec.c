@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "enforcer/pulse.h"
 
 #define LIMIT_DEFAULT_MS 10000
 #define INPUT_MAX 4096
@@ -119,6 +122,67 @@ int en_exec_spawn(const struct en_exec *x, const char *in_path, const char *out_
 	return r;
 }
 
+/* ---- processes that were left ---- */
+
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER; /* of the next three */
+static struct left {
+	pid_t pid; /* 0: unused, -1: a program runs that may need the place */
+	char name[64];
+} places[EN_EXEC_LEFT_MAX];
+static uint64_t left_total;
+
+/* Under the lock. */
+static void left_reap(void)
+{
+	for (size_t i = 0; i < EN_EXEC_LEFT_MAX; i++) {
+		if (places[i].pid > 0 && waitpid(places[i].pid, NULL, WNOHANG) != 0)
+			places[i].pid = 0;
+	}
+}
+
+void en_exec_look(struct en_exec_left *ret)
+{
+	*ret = (struct en_exec_left){0};
+	pthread_mutex_lock(&left_lock);
+	left_reap();
+	for (size_t i = 0; i < EN_EXEC_LEFT_MAX; i++) {
+		if (places[i].pid <= 0)
+			continue;
+		ret->count++;
+		ret->pid = places[i].pid;
+		memcpy(ret->name, places[i].name, sizeof(ret->name));
+	}
+	ret->total = left_total;
+	pthread_mutex_unlock(&left_lock);
+}
+
+/* A place for a program that is to be started, so that there is one if it must be left. NULL: all are taken. */
+static struct left *left_place(void)
+{
+	struct left *ret = NULL;
+
+	pthread_mutex_lock(&left_lock);
+	left_reap();
+	for (size_t i = 0; i < EN_EXEC_LEFT_MAX && ret == NULL; i++) {
+		if (places[i].pid == 0)
+			ret = &places[i];
+	}
+	if (ret != NULL)
+		ret->pid = -1;
+	pthread_mutex_unlock(&left_lock);
+	return ret;
+}
+
+/* pid 0: it was reaped, or not started. */
+static void left_settle(struct left *l, pid_t pid, const char *name)
+{
+	pthread_mutex_lock(&left_lock);
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	l->pid = pid;
+	left_total += pid > 0;
+	pthread_mutex_unlock(&left_lock);
+}
+
 /* ---- running to the end ---- */
 
 struct run {
@@ -126,6 +190,7 @@ struct run {
 	int out, err; /* our ends; -1 = closed */
 	int64_t deadline_ms;
 	struct buf text[2];
+	pid_t left; /* 0: it was reaped */
 };
 
 static void close_fd(int *fd)
@@ -174,19 +239,21 @@ static bool read_all(struct run *r)
 }
 
 /* True when the process ended before the deadline; it is not reaped yet. */
-static bool wait_end(const struct run *r)
+static bool wait_end(const struct run *r, int64_t deadline_ms)
 {
 	int fd = (int)syscall(SYS_pidfd_open, r->pid, 0);
 	siginfo_t info = {0};
 
 	for (;;) {
-		int64_t left = r->deadline_ms - now_ms();
+		int64_t ms = deadline_ms - now_ms();
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 
 		if (waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-		    info.si_pid != 0 || left <= 0)
+		    info.si_pid != 0 || ms <= 0)
 			break;
-		(void)poll(&p, 1, fd >= 0 ? (int)left : POLL_MS);
+		/* Under a debugger it has ended for the pidfd, and not for us. */
+		if (poll(&p, 1, fd >= 0 ? (int)ms : POLL_MS) > 0)
+			(void)poll(NULL, 0, POLL_MS);
 	}
 	if (fd >= 0)
 		close(fd);
@@ -196,12 +263,16 @@ static bool wait_end(const struct run *r)
 static int finish(struct run *r, bool ended, struct en_exec_result *ret, struct err *err)
 {
 	struct en_exec_result result = {.timed_out = !ended};
-	int status = 0;
+	int status = SIGKILL; /* as of one that SIGKILL ended */
 
-	if (!ended)
+	if (!ended) {
 		kill(-r->pid, SIGKILL);
-	while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
-		;
+		if (!wait_end(r, now_ms() + EN_EXEC_GRACE_MS))
+			result.left = r->pid;
+	}
+	if (result.left == 0)
+		(void)waitpid(r->pid, &status, 0); /* it has ended */
+	r->left = result.left;
 	result.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 	result.out = buf_take(&r->text[0]);
 	result.err = buf_take(&r->text[1]);
@@ -227,7 +298,8 @@ static int make_pipes(const char *input, int in[2], int out[2], int error[2], st
 	return 0;
 }
 
-int en_exec_run(const struct en_exec *x, struct en_exec_result *ret, struct err *err)
+static int run_to_end(const struct en_exec *x, pid_t *ret_left, struct en_exec_result *ret,
+		      struct err *err)
 {
 	int in[2] = {-1, -1}, out[2] = {-1, -1}, error[2] = {-1, -1};
 	struct run run = {.out = -1, .err = -1, .text = {BUF_INIT, BUF_INIT}};
@@ -256,8 +328,9 @@ int en_exec_run(const struct en_exec *x, struct en_exec_result *ret, struct err 
 
 		run.out = out[0];
 		run.err = error[0];
-		ended = read_all(&run) && wait_end(&run);
+		ended = read_all(&run) && wait_end(&run, run.deadline_ms);
 		r = finish(&run, ended, ret, err);
+		*ret_left = run.left;
 		out[0] = run.out;
 		error[0] = run.err;
 	}
@@ -265,6 +338,23 @@ int en_exec_run(const struct en_exec *x, struct en_exec_result *ret, struct err 
 	close_fd(&error[0]);
 	buf_fini(&run.text[0]);
 	buf_fini(&run.text[1]);
+	return r;
+}
+
+int en_exec_run(const struct en_exec *x, struct en_exec_result *ret, struct err *err)
+{
+	struct left *place = left_place();
+	pid_t pid = 0;
+	int r;
+
+	if (place == NULL)
+		return err_set(err, ERR_IO,
+			       "%s: not started, for %d programs run or hang in the driver",
+			       x->argv[0], EN_EXEC_LEFT_MAX);
+	r = run_to_end(x, &pid, ret, err);
+	left_settle(place, pid, x->argv[0]);
+	if (r == 0 && !ret->timed_out)
+		en_pulse_beat();
 	return r;
 }
 

@@ -154,32 +154,36 @@ static void take_instance(const struct en_plugin_device *d, struct en_probe_gpu 
 			gpu->instances[i].held = true;
 }
 
-void probe_plugins(const struct en_probe_options *o, struct en_plugin_device *devices,
-		   size_t *count, struct en_probe *p)
+struct given {
+	const struct en_probe_options *o;
+	struct en_probe *p;
+};
+
+static void take(void *ctx, const struct en_plugin_device *d)
 {
-	struct en_plugin_device *fresh = devices + PROBE_DEVICES_MAX;
+	const struct given *g = ctx;
+
+	if (g->o->is_our_pod != NULL && g->o->is_our_pod(g->o->ctx, d->ns, d->pod))
+		return;
+	for (size_t k = 0; k < g->p->gpu_count; k++) {
+		if (is_device(d->id, g->p->gpus[k].uuid))
+			take_device(d, &g->p->gpus[k]);
+		take_instance(d, &g->p->gpus[k]);
+	}
+}
+
+void probe_plugins(const struct en_probe_options *o, struct buf *told, struct en_probe *p)
+{
+	struct given g = {o, p};
 	struct err err = ERR_INIT;
 	int r;
 
 	if (o->kubelet_socket == NULL)
 		return;
-	r = en_kubelet_devices(o->kubelet_socket, "nvidia.com/", KUBELET_MS, fresh,
-			       PROBE_DEVICES_MAX, count, &err);
-	if (r == 0)
-		memcpy(devices, fresh, PROBE_DEVICES_MAX * sizeof(*devices));
-	else if (r == ERR_NOT_FOUND)
-		*count = 0;
-	else /* what was given stays given while the kubelet is away */
+	r = en_kubelet_ask(o->kubelet_socket, KUBELET_MS, told, &err);
+	if (r == ERR_NOT_FOUND)
+		buf_reset(told);
+	else if (r != 0) /* what was given stays given while the kubelet is away */
 		probe_note(p, "device plugins: %s", err.msg);
-	for (size_t i = 0; i < *count && i < PROBE_DEVICES_MAX; i++) {
-		const struct en_plugin_device *d = &devices[i];
-
-		if (o->is_our_pod != NULL && o->is_our_pod(o->ctx, d->ns, d->pod))
-			continue;
-		for (size_t k = 0; k < p->gpu_count; k++) {
-			if (is_device(d->id, p->gpus[k].uuid))
-				take_device(d, &p->gpus[k]);
-			take_instance(d, &p->gpus[k]);
-		}
-	}
+	(void)en_kubelet_each(told->data, told->len, "nvidia.com/", take, &g, NULL);
 }

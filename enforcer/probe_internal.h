@@ -34,12 +34,9 @@ int probe_processes(struct en_nvml *n, struct en_nvml_device *d, const struct en
 		    struct probe_memory *m, struct en_probe *p, struct en_probe_gpu *gpu,
 		    struct err *err);
 
-#define PROBE_DEVICES_MAX 512
-
-/* Marks GPUs that a device plugin gave away. devices (room for twice PROBE_DEVICES_MAX) and *count are what the
- * kubelet told last: they hold on where it does not answer. */
-void probe_plugins(const struct en_probe_options *o, struct en_plugin_device *devices,
-		   size_t *count, struct en_probe *p);
+/* Marks GPUs that a device plugin gave away. *told is the kubelet's last answer: it holds on where there is none
+ * now. */
+void probe_plugins(const struct en_probe_options *o, struct buf *told, struct en_probe *p);
 
 /* Not healthy because; the first reason stays. */
 void probe_unhealthy(struct en_probe_gpu *gpu, const char *fmt, ...)

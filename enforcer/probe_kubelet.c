@@ -102,8 +102,8 @@ static void copy_text(const struct reader *from, char *ret, size_t cap)
 struct found {
 	const char *prefix;
 	struct en_plugin_device one; /* pod and resource of where we are */
-	struct en_plugin_device *ret;
-	size_t cap, count;
+	void (*fn)(void *ctx, const struct en_plugin_device *d);
+	void *ctx;
 	bool bad;
 };
 
@@ -122,9 +122,8 @@ static void read_devices(struct reader r, struct found *f)
 			if (field.number != 2 || !field.is_bytes)
 				continue;
 			copy_text(&field.bytes, f->one.id, sizeof(f->one.id));
-			if (f->count < f->cap)
-				f->ret[f->count] = f->one;
-			f->count++;
+			if (f->fn != NULL)
+				f->fn(f->ctx, &f->one);
 		}
 	}
 	f->bad = f->bad || r.bad || again.bad;
@@ -161,21 +160,21 @@ static void read_pod(struct reader r, struct found *f)
 	f->bad = f->bad || r.bad || again.bad;
 }
 
-int en_kubelet_parse(const uint8_t *msg, size_t len, const char *prefix,
-		     struct en_plugin_device *ret, size_t cap, size_t *ret_count, struct err *err)
+int en_kubelet_each(const void *msg, size_t len, const char *prefix,
+		    void (*fn)(void *ctx, const struct en_plugin_device *d), void *ctx,
+		    struct err *err)
 {
-	struct found f = {.prefix = prefix, .ret = ret, .cap = cap};
-	struct reader r = {.at = msg, .end = msg + len};
+	struct found f = {.prefix = prefix, .fn = fn, .ctx = ctx};
+	struct reader r = {.at = msg};
 	struct field field;
 
+	r.end = r.at + len;
 	while (next_field(&r, &field)) {
 		if (field.number == 1 && field.is_bytes)
 			read_pod(field.bytes, &f);
 	}
-	if (r.bad || f.bad)
-		return err_set(err, ERR_INVALID, "the kubelet's answer is not understood");
-	*ret_count = f.count;
-	return 0;
+	return r.bad || f.bad ? err_set(err, ERR_INVALID, "the kubelet's answer is not understood")
+			      : 0;
 }
 
 /* ---- the call ---- */
@@ -213,10 +212,10 @@ static size_t on_header(char *data, size_t size, size_t count, void *ctx)
 	return len;
 }
 
-static int finish(const struct call *c, CURLcode code, const char *prefix,
-		  struct en_plugin_device *ret, size_t cap, size_t *ret_count, struct err *err)
+static int finish(const struct call *c, CURLcode code, struct buf *ret, struct err *err)
 {
 	const uint8_t *b = (const uint8_t *)c->body.data;
+	struct buf fresh = BUF_INIT;
 	size_t len;
 
 	if (!buf_ok(&c->body))
@@ -232,13 +231,19 @@ static int finish(const struct call *c, CURLcode code, const char *prefix,
 	len = (size_t)b[1] << 24 | (size_t)b[2] << 16 | (size_t)b[3] << 8 | b[4];
 	if (len != c->body.len - FRAME_HEAD)
 		return err_set(err, ERR_IO, "the kubelet's answer is cut");
-	return en_kubelet_parse(b + FRAME_HEAD, len, prefix, ret, cap, ret_count, err) == 0
-		       ? 0
-		       : ERR_IO;
+	if (en_kubelet_each(b + FRAME_HEAD, len, "", NULL, NULL, err) != 0)
+		return ERR_IO;
+	buf_put(&fresh, b + FRAME_HEAD, len);
+	if (!buf_ok(&fresh)) {
+		buf_fini(&fresh);
+		return err_set(err, ERR_NOMEM, "out of memory");
+	}
+	buf_fini(ret);
+	*ret = fresh;
+	return 0;
 }
 
-int en_kubelet_devices(const char *socket, const char *prefix, int64_t limit_ms,
-		       struct en_plugin_device *ret, size_t cap, size_t *ret_count, struct err *err)
+int en_kubelet_ask(const char *socket, int64_t limit_ms, struct buf *ret, struct err *err)
 {
 	static const char request[FRAME_HEAD]; /* an empty message, not compressed */
 	struct call call = {.body = BUF_INIT, .grpc_status = -1};
@@ -269,7 +274,7 @@ int en_kubelet_devices(const char *socket, const char *prefix, int64_t limit_ms,
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)limit_ms);
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_PROXY, "");
-	r = finish(&call, curl_easy_perform(curl), prefix, ret, cap, ret_count, err);
+	r = finish(&call, curl_easy_perform(curl), ret, err);
 	curl_slist_free_all(more);
 	curl_easy_cleanup(curl);
 	buf_fini(&call.body);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 struct en_plugin_device {
@@ -14,15 +15,15 @@ struct en_plugin_device {
 	char id[128]; /* as the plugin names it: "GPU-...", "GPU-...::3" (a replica), "MIG-..." */
 };
 
-/* Devices whose resource begins with prefix ("nvidia.com/"), at most cap; *ret_count may be more.
- * ERR_NOT_FOUND: no such socket; ERR_IO: no kubelet behind it, an error from it, or an answer that is not
- * understood; ERR_NOMEM. Waits, at most limit_ms. */
-int en_kubelet_devices(const char *socket, const char *prefix, int64_t limit_ms,
-		       struct en_plugin_device *ret, size_t cap, size_t *ret_count,
-		       struct err *err);
+/* Asks, and puts the answer, a ListPodResourcesResponse that en_kubelet_each() can read, in the place of what
+ * is in *ret. ERR_NOT_FOUND: no such socket; ERR_IO: no kubelet behind it, an error from it, or an answer that is
+ * too large (4 MiB) or not understood; ERR_NOMEM: then *ret is as it was. Waits, at most limit_ms. */
+int en_kubelet_ask(const char *socket, int64_t limit_ms, struct buf *ret, struct err *err);
 
-/* The same from a ListPodResourcesResponse. ERR_INVALID. */
-int en_kubelet_parse(const uint8_t *msg, size_t len, const char *prefix,
-		     struct en_plugin_device *ret, size_t cap, size_t *ret_count, struct err *err);
+/* Calls fn (may be NULL) for each device in it whose resource begins with prefix ("nvidia.com/"), however many
+ * there are. ERR_INVALID: not understood; what came before that was told of. */
+int en_kubelet_each(const void *msg, size_t len, const char *prefix,
+		    void (*fn)(void *ctx, const struct en_plugin_device *d), void *ctx,
+		    struct err *err);
 
 #endif

@@ -8,13 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "enforcer/probe_exec.h"
 #include "enforcer/run_internal.h"
 
+#define FILES 65536
 #define FLUSH_MS 3000 /* of the last condition, at the end */
 #define TICK_MS 1000
 #define SAVE_MS 300000
@@ -42,6 +45,18 @@ void run_wake(const struct agent *a)
 const char *run_given(const char *option)
 {
 	return option[0] != '\0' ? option : NULL;
+}
+
+/* One for each container, each connection and more: what a runtime gives a process without being asked, 1,024,
+ * is few. Without any no hook is answered. */
+static void more_files(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= FILES)
+		return;
+	r.rlim_cur = r.rlim_max < FILES ? r.rlim_max : FILES;
+	(void)setrlimit(RLIMIT_NOFILE, &r);
 }
 
 /* ---- signals ---- */
@@ -114,17 +129,39 @@ static void save(struct agent *a)
 			  log_quote(err.msg, quoted, sizeof(quoted)));
 }
 
+static void check(struct agent *a)
+{
+	en_pulse_begin(a->pulse, "the doctor's checks");
+	run_doctor(a);
+	run_publish(a, false);
+}
+
 /* All that is looked after each minute, and after each time that the runtime told what exists. */
 static void reconcile(struct agent *a, bool synchronized)
 {
+	en_pulse_begin(a->pulse, "changed allocations");
 	run_pods_apply(a);
 	if (!a->let_go) {
+		en_pulse_begin(a->pulse, "the limits of running containers");
 		if (synchronized)
 			(void)en_plugin_sweep(a->plugin);
 		en_plugin_reconcile(a->plugin);
 	}
 	run_pods_sweep(a);
-	run_doctor(a);
+	check(a);
+}
+
+/* The driver's tools that were killed and hang in it: told of when there are more. */
+static void tools_look(struct agent *a)
+{
+	struct en_exec_left left;
+
+	en_exec_look(&left);
+	if (left.count > a->tools_left)
+		log_event(a->log, LOG_LEVEL_ERROR, "tool-hangs",
+			  "program=%s pid=%d processes=%zu reason=\"killed, and does not end\"",
+			  left.name, (int)left.pid, left.count);
+	a->tools_left = left.count;
 }
 
 static void step(struct agent *a, struct due *due)
@@ -138,13 +175,19 @@ static void step(struct agent *a, struct due *due)
 	if (synchronized)
 		a->ever_synchronized = true;
 	probe = synchronized || now >= due->probe || atomic_exchange(&a->look_again, false);
+	tools_look(a);
 	run_upgrade_look(a);
+	en_pulse_begin(a->pulse, probe ? "a look at the hardware" : "the parts' state");
 	run_look(a, probe);
-	if (run_mig_sweep(a))
+	en_pulse_begin(a->pulse, "idle MIG instances");
+	if (run_mig_sweep(a)) {
+		en_pulse_begin(a->pulse, "a look at the hardware");
 		run_look(a, true);
+	}
 	if (probe || atomic_load(&a->pods_changed))
 		run_static_check(a);
 	if (probe) {
+		en_pulse_begin(a->pulse, "measuring");
 		run_measure(a);
 		due->probe = now + a->o.probe_s * 1000;
 	}
@@ -154,17 +197,18 @@ static void step(struct agent *a, struct due *due)
 	if (synchronized || a->limits_lost || now >= due->reconcile) {
 		a->limits_lost = false;
 		reconcile(a, synchronized);
-		run_publish(a, false);
 		due->reconcile = now + a->o.reconcile_s * 1000;
 	} else if (a->check_again) {
-		run_doctor(a);
-		run_publish(a, false);
+		check(a);
 	}
+	en_pulse_begin(a->pulse, "changed allocations");
 	if (atomic_exchange(&a->pods_changed, false) || stats.given != a->given_seen)
 		run_pods_apply(a);
+	en_pulse_begin(a->pulse, "containers that end");
 	run_drain_due(a);
 	run_stop_due(a);
 	if (now >= due->save) {
+		en_pulse_begin(a->pulse, "the file of peaks");
 		save(a);
 		due->save = now + SAVE_MS;
 	}
@@ -190,6 +234,7 @@ static void loop(struct agent *a)
 		if (nri.ended)
 			return;
 		step(a, &due);
+		en_pulse_end(a->pulse);
 	}
 }
 
@@ -257,6 +302,7 @@ int en_run_main(int argc, char *const *argv)
 	pthread_mutex_init(&a.lock, NULL);
 	a.started_ms = run_now_ms();
 	a.log = log_new((enum log_level)log_level_parse(a.o.log_level), NULL, NULL, NULL, NULL);
+	more_files();
 	rc = signals_take(&a, &err);
 	if (rc == 0)
 		rc = run_start(&a, &err);

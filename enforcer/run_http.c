@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "enforcer/probe_exec.h"
 #include "enforcer/run_internal.h"
 
 /* Ready: what the condition says. Without anything published it is asked for all the same. */
@@ -18,11 +19,20 @@ static bool is_ready(struct agent *a, char why[ERR_MSG_CAP])
 	return ready;
 }
 
+/* Takes no lock: whoever hangs may hold one. */
 static unsigned healthz(void *ctx, struct buf *out)
 {
-	(void)ctx;
-	buf_puts(out, "ok\n");
-	return 200;
+	struct agent *a = ctx;
+	char why[EN_PULSE_TEXT_CAP], quoted[2 * EN_PULSE_TEXT_CAP];
+	bool hung = en_pulses_hung(&a->pulses, a->o.hang_s * 1000, why);
+
+	if (hung && !atomic_exchange(&a->hang_said, true))
+		log_event(a->log, LOG_LEVEL_ERROR, "thread-hangs", "reason=%s",
+			  log_quote(why, quoted, sizeof(quoted)));
+	if (!hung)
+		atomic_store(&a->hang_said, false);
+	buf_printf(out, "%s\n", hung ? why : "ok");
+	return hung ? 503 : 200;
 }
 
 static unsigned readyz(void *ctx, struct buf *out)
@@ -52,6 +62,7 @@ static unsigned metrics(void *ctx, struct buf *out)
 	struct en_metrics_view v = {.node = a->o.node,
 				    .wall_s = run_wall_s(),
 				    .uptime_s = (run_now_ms() - a->started_ms) / 1000,
+				    .pulses = &a->pulses,
 				    .changes_refused = atomic_load(&a->changes_refused),
 				    .stopped = atomic_load(&a->stopped),
 				    .has_statics = a->o.static_file[0] != '\0',
@@ -67,7 +78,15 @@ static unsigned metrics(void *ctx, struct buf *out)
 	struct en_pods_stats pods;
 	uint64_t reports[EN_REPORT_COUNT];
 	char why[ERR_MSG_CAP];
+	struct en_exec_left left;
 
+	en_exec_look(&left);
+	v.tools_left = left.count;
+	v.tools_left_ever = left.total;
+	if (a->hooks != NULL) {
+		v.has_hooks = true;
+		v.hook_accept_failures = en_hook_server_failures(a->hooks);
+	}
 	for (int k = 0; k < EN_REPORT_COUNT; k++)
 		reports[k] = atomic_load(&a->reports[k]);
 	v.reports = reports;

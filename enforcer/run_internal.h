@@ -25,6 +25,7 @@
 #include "enforcer/nri.h"
 #include "enforcer/pods.h"
 #include "enforcer/probe.h"
+#include "enforcer/pulse.h"
 #include "enforcer/run_options.h"
 #include "enforcer/static.h"
 #include "enforcer/usage.h"
@@ -34,7 +35,7 @@
 #define RUN_SUSPECTS_MAX 64
 #define RUN_SAID_MAX 64
 #define RUN_DRAINED_MAX 128
-#define RUN_DRAIN_AHEAD_S 2 /* before a pod's grace ends */
+#define RUN_DRAIN_AHEAD_MS 2000 /* before a pod's grace ends */
 
 /* A container that is to be stopped. */
 struct run_stop {
@@ -65,6 +66,9 @@ struct agent {
 	const char *proc; /* "/proc" */
 	char mps_run_dir[EN_PATH_CAP], usage_path[EN_PATH_CAP], cgroup_mount[EN_CGROUP_CAP];
 	int64_t started_ms;
+	struct en_pulses pulses;
+	struct en_pulse *pulse; /* the loop's */
+	_Atomic bool hang_said; /* by /healthz, of a thread that hangs */
 
 	_Atomic bool synchronized; /* limits are to be looked after now */
 	_Atomic bool pods_changed;
@@ -81,9 +85,10 @@ struct agent {
 	uint64_t given_seen; /* containers started when pods were applied last */
 	uint64_t mps_generation;
 	bool mps_was_usable, mps_told;
-	bool limits_lost;     /* the driver was loaded anew and knows none: they are set again */
-	bool unclaimed;       /* MPS namespaces may be there that are not known to mps */
-	bool check_again;     /* what the doctor found is out of date */
+	bool limits_lost;  /* the driver was loaded anew and knows none: they are set again */
+	bool unclaimed;    /* MPS namespaces may be there that are not known to mps */
+	bool check_again;  /* what the doctor found is out of date */
+	size_t tools_left; /* processes of the driver's tools that do not end, at the last turn */
 	size_t suspect_count; /* pods that the API server did not know a round ago */
 	char suspects[RUN_SUSPECTS_MAX][64];
 	char drained[RUN_DRAINED_MAX]

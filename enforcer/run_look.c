@@ -135,14 +135,34 @@ int run_tell_plugin(struct agent *a, const struct en_probe *p, struct err *err)
 	return en_plugin_set_node(a->plugin, &node, err);
 }
 
+static void swap_probe(struct agent *a)
+{
+	struct en_probe *old;
+
+	pthread_mutex_lock(&a->lock);
+	old = a->probe;
+	a->probe = a->spare;
+	pthread_mutex_unlock(&a->lock);
+	a->spare = old;
+}
+
+/* Instances that were made since the probe was taken. Marking waits for whoever makes one now: not with the lock
+ * that HTTP needs. */
+static void mark_made(struct agent *a)
+{
+	if (a->mig == NULL)
+		return;
+	memcpy(a->spare, a->probe, sizeof(*a->spare));
+	run_mig_mark(a, a->spare);
+	swap_probe(a);
+}
+
 static void tell_plugin(struct agent *a)
 {
 	char quoted[ERR_MSG_CAP];
 	struct err err = ERR_INIT;
 
-	pthread_mutex_lock(&a->lock);
-	run_mig_mark(a, a->probe); /* what was made since it was taken */
-	pthread_mutex_unlock(&a->lock);
+	mark_made(a);
 	if (run_tell_plugin(a, a->probe, &err) != 0)
 		log_event(a->log, LOG_LEVEL_ERROR, "node", "reason=%s",
 			  log_quote(err.msg, quoted, sizeof(quoted)));
@@ -241,7 +261,6 @@ static void take_probe(struct agent *a)
 {
 	char quoted[ERR_MSG_CAP];
 	struct err err = ERR_INIT;
-	struct en_probe *old;
 	uint64_t made = 0;
 
 	if (a->mig != NULL)
@@ -253,11 +272,7 @@ static void take_probe(struct agent *a)
 	}
 	a->spare->mig_made = made;
 	run_mig_mark(a, a->spare);
-	pthread_mutex_lock(&a->lock);
-	old = a->probe;
-	a->probe = a->spare;
-	pthread_mutex_unlock(&a->lock);
-	a->spare = old;
+	swap_probe(a);
 	driver_news(a);
 }
 

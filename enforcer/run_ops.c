@@ -1,15 +1,16 @@
 /* What the plugin and the prober want from the rest of the agent, and what becomes of their reports. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "enforcer/run_internal.h"
 
 #define DRAIN_MS 1000 /* StopContainer is waited for that long */
-#define PIDS_MAX 1024
-#define PROCS_MAX ((size_t)64 << 10)
+#define PROCS_MAX ((size_t)4 << 20)
 
 /* ---- MPS ---- */
 
@@ -50,47 +51,61 @@ static void namespace_drop(void *ctx, const char *id)
 		en_mps_namespace_drop(a->mps, id);
 }
 
-/* The processes in a cgroup. */
-static size_t pids_of(const char *cgroup, uint32_t pids[PIDS_MAX])
+/* The processes in a cgroup; *ret is the caller's. */
+static int pids_of(const char *cgroup, uint32_t **ret, size_t *ret_count, struct err *err)
 {
 	char path[EN_CGROUP_CAP + 16], *text, *at, *line;
 	size_t len, count = 0;
+	uint32_t *pids;
+	int r;
 
 	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
-	if (file_read(path, PROCS_MAX, &text, &len, NULL) != 0)
-		return 0;
+	r = file_read(path, PROCS_MAX, &text, &len, err);
+	if (r != 0)
+		return r;
+	pids = calloc(len / 2 + 1, sizeof(*pids)); /* a digit and a new line */
 	at = text;
-	while (count < PIDS_MAX && (line = strsep(&at, "\n")) != NULL) {
+	while (pids != NULL && (line = strsep(&at, "\n")) != NULL) {
 		unsigned long pid = strtoul(line, NULL, 10);
 
 		if (pid > 0 && pid <= INT32_MAX)
 			pids[count++] = (uint32_t)pid;
 	}
 	free(text);
-	return count;
+	if (pids == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	*ret = pids;
+	*ret_count = count;
+	return 0;
 }
 
 /* A client that is killed in the middle of a kernel takes its neighbours along. */
-static size_t drain(struct agent *a, const char *id, const char *cgroup, uint32_t pids[PIDS_MAX])
+static void drain(struct agent *a, const char *id, const char *cgroup)
 {
-	size_t count = pids_of(cgroup, pids);
 	char quoted[ERR_MSG_CAP];
 	struct err err = ERR_INIT;
+	uint32_t *pids = NULL;
+	size_t count = 0;
+	int r;
 
-	if (a->mps != NULL && count > 0 && en_mps_drain(a->mps, pids, count, DRAIN_MS, &err) != 0)
+	if (a->mps == NULL)
+		return;
+	r = pids_of(cgroup, &pids, &count, &err);
+	if (r == 0 && count > 0)
+		r = en_mps_drain(a->mps, pids, count, DRAIN_MS, &err);
+	free(pids);
+	if (r != 0 && access(cgroup, F_OK) == 0)
 		log_event(a->log, LOG_LEVEL_WARN, "mps-drain", "id=%s reason=%s", id,
 			  log_quote(err.msg, quoted, sizeof(quoted)));
-	return count;
 }
 
 void run_drain(struct agent *a, const struct en_holding *h)
 {
 	char cgroup[EN_CGROUP_CAP];
-	uint32_t pids[PIDS_MAX];
 
 	if (a->mps != NULL && h->grant.kind == ST_KIND_SHARE && h->cgroup[0] != '\0' &&
 	    en_cgroup_join(a->cgroup_mount, h->cgroup, cgroup, NULL) == 0)
-		(void)drain(a, h->id, cgroup, pids);
+		drain(a, h->id, cgroup);
 }
 
 /* Of use where a runtime tells before it kills. */
@@ -270,8 +285,8 @@ struct en_agent_ops run_agent_ops(struct agent *a)
 
 /* ---- containers that are stopped ---- */
 
-/* The whole container at once, where the kernel can (5.14); else each process. */
-static bool kill_all(const char *cgroup, const uint32_t *pids, size_t count)
+/* The whole container at once, where the kernel can (5.14). */
+static bool kill_cgroup(const char *cgroup)
 {
 	char path[EN_CGROUP_CAP + 16];
 	FILE *f;
@@ -282,17 +297,49 @@ static bool kill_all(const char *cgroup, const uint32_t *pids, size_t count)
 	ok = f != NULL && fputs("1", f) >= 0;
 	if (f != NULL)
 		ok = fclose(f) == 0 && ok;
-	for (size_t i = 0; !ok && i < count; i++)
-		(void)kill((pid_t)pids[i], SIGKILL);
-	return ok || count > 0;
+	return ok;
+}
+
+/* Else each process. *ret_killed: those that were there, and were killed. ERR_IO: some may not be. */
+static int kill_each(const char *cgroup, size_t *ret_killed, struct err *err)
+{
+	size_t count = 0, refused = 0;
+	uint32_t *pids = NULL;
+	int r = pids_of(cgroup, &pids, &count, err), why = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (kill((pid_t)pids[i], SIGKILL) == 0) {
+			++*ret_killed;
+		} else if (errno != ESRCH) { /* which has ended by itself */
+			why = errno;
+			refused++;
+		}
+	}
+	free(pids);
+	return refused == 0 ? r
+			    : err_set(err, ERR_IO, "%zu of %zu processes cannot be killed: %s",
+				      refused, count, strerror(why));
+}
+
+/* *ret_killed: is there a process of it that was? None is where all ended by themselves. */
+static int kill_all(const char *cgroup, bool *ret_killed, struct err *err)
+{
+	size_t killed = 0;
+	int r = 0;
+
+	*ret_killed = kill_cgroup(cgroup);
+	if (*ret_killed)
+		return 0;
+	r = kill_each(cgroup, &killed, err);
+	*ret_killed = killed > 0;
+	return r != 0 && access(cgroup, F_OK) != 0 ? 0 : r;
 }
 
 static void stop_one(struct agent *a, const struct run_stop *s)
 {
 	char leaf[EN_CGROUP_CAP], dir[EN_CGROUP_CAP], quoted[ERR_MSG_CAP], name[ERR_MSG_CAP];
-	uint32_t pids[PIDS_MAX];
 	struct err err = ERR_INIT;
-	size_t count;
+	bool killed = false;
 	int r;
 
 	/* The process must still be that container's: numbers are given again. */
@@ -302,9 +349,8 @@ static void stop_one(struct agent *a, const struct run_stop *s)
 	if (r == ERR_NOT_FOUND)
 		return;
 	if (r == 0) {
-		count = drain(a, s->id, dir, pids);
-		if (!kill_all(dir, pids, count))
-			r = err_set(&err, ERR_IO, "%.300s: no process can be killed", dir);
+		drain(a, s->id, dir);
+		r = kill_all(dir, &killed, &err);
 	}
 	if (r != 0) {
 		log_event(a->log, LOG_LEVEL_ERROR, "stop-failed", "container=%s reason=%s",
@@ -312,6 +358,8 @@ static void stop_one(struct agent *a, const struct run_stop *s)
 			  log_quote(err.msg, quoted, sizeof(quoted)));
 		return;
 	}
+	if (!killed) /* it ended meanwhile */
+		return;
 	atomic_fetch_add(&a->stopped, 1);
 	log_event(a->log, LOG_LEVEL_WARN, "stopped", "container=%s id=%s",
 		  log_quote(s->name, name, sizeof(name)), s->id);

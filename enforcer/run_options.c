@@ -92,6 +92,10 @@ static const struct option_row rows[] = {
 	{"reconcile-seconds", "N", "TESSERA_RECONCILE_SECONDS", "60",
 	 "Between looks at the limits of running containers.", OPTION_INTEGER, AT(reconcile_s), 1,
 	 3600, false},
+	{"hang-seconds", "N", "TESSERA_HANG_SECONDS", "120",
+	 "/healthz fails, and names the thread, when one has been at the same for so long: the "
+	 "driver takes seconds for what it takes longest for.",
+	 OPTION_INTEGER, AT(hang_s), 1, 86400, false},
 	{"kubelet-socket", "PATH", "TESSERA_KUBELET_SOCKET",
 	 "/var/lib/kubelet/pod-resources/kubelet.sock",
 	 "Tells which GPUs a device plugin gave away; empty: not asked.", OPTION_TEXT,

@@ -19,7 +19,8 @@ struct en_run_options {
 	const char *pipe_dir, *mps_log_dir, *run_dir, *mps_control, *nvml, *smi, *shm_dir;
 	const char *cgroup_mount, *prefix, *kubeconfig, *log_level;
 	const char *hook_source, *kubelet_socket, *listen, *state_dir, *static_file, *no_gate, *mig;
-	int64_t mig_linger_s, probe_s, reconcile_s, clients_max, reserve_mib, overcommit_permille;
+	int64_t mig_linger_s, hang_s, probe_s, reconcile_s, clients_max, reserve_mib;
+	int64_t overcommit_permille;
 	bool cdi, cdi_devices, fail_open, ignore_unplaced, mps, publish, stop_slipped;
 	bool help;
 };

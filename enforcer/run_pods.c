@@ -264,7 +264,7 @@ void run_pods_sweep(struct agent *a)
 
 struct drain {
 	struct agent *a;
-	int64_t until_s;
+	int64_t until_ms;
 };
 
 static void drain_one(void *ctx, const struct en_holding *h)
@@ -280,7 +280,7 @@ static void drain_one(void *ctx, const struct en_holding *h)
 		i++;
 	if (i < RUN_DRAINED_MAX || en_pods_get(a->pods, h->pod_uid, &pod, NULL) != 0)
 		return;
-	if (pod != NULL && pod->delete_s != 0 && pod->delete_s <= d->until_s) {
+	if (pod != NULL && pod->delete_ms != 0 && pod->delete_ms <= d->until_ms) {
 		snprintf(a->drained[a->drained_next++ % RUN_DRAINED_MAX], sizeof(a->drained[0]),
 			 "%s", h->id);
 		run_drain(a, h);
@@ -292,13 +292,13 @@ static void drain_one(void *ctx, const struct en_holding *h)
  * tells when a pod's grace ends: what still runs shortly before is drained. */
 void run_drain_due(struct agent *a)
 {
-	struct drain d = {a, run_wall_s() + RUN_DRAIN_AHEAD_S};
+	struct drain d = {a, run_now_ms() + RUN_DRAIN_AHEAD_MS};
 	int64_t first;
 
 	if (a->pods == NULL || a->mps == NULL)
 		return;
 	first = en_pods_next_deletion(a->pods);
-	if (first != 0 && first <= d.until_s)
+	if (first != 0 && first <= d.until_ms)
 		en_plugin_each(a->plugin, drain_one, &d);
 }
 

@@ -105,7 +105,7 @@ static int start_plugin(struct agent *a, struct err *err)
 
 static int start_exits(struct agent *a, struct err *err)
 {
-	return en_exits_new(run_on_exit, a, &a->exits, err);
+	return en_exits_new(run_on_exit, a, &a->pulses, &a->exits, err);
 }
 
 static int start_measuring(struct agent *a, struct err *err)
@@ -240,6 +240,7 @@ static int start_nri(struct agent *a, struct err *err)
 		.fail_open = a->o.fail_open,
 		.seed = (uint64_t)getpid(),
 		.log = a->log,
+		.pulses = &a->pulses,
 	};
 	struct en_nri_handler h = en_nri_plugin_handler(a->plugin);
 
@@ -338,6 +339,7 @@ int run_start(struct agent *a, struct err *err)
 	};
 	int r = 0;
 
+	a->pulse = en_pulse_add(&a->pulses, "loop");
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++)
 		r = steps[i](a, err);
 	if (r == 0)
@@ -346,7 +348,8 @@ int run_start(struct agent *a, struct err *err)
 		return r;
 	run_look(a, true);
 	if (a->o.hook_path[0] != '\0')
-		r = en_hook_server_start(a->o.hook_socket, on_hook, a, a->log, &a->hooks, err);
+		r = en_hook_server_start(a->o.hook_socket, on_hook, a, a->log, &a->pulses,
+					 &a->hooks, err);
 	if (r == 0)
 		r = start_nri(a, err);
 	return r == 0 ? run_http_start(a, err) : r;

@@ -15,6 +15,7 @@
 #include "enforcer/hook_cgroup.h"
 #include "enforcer/inventory.h"
 #include "enforcer/limits.h"
+#include "enforcer/mig.h"
 #include "enforcer/mps.h"
 #include "kube/client.h"
 #include "kube/client_path.h"
@@ -154,6 +155,67 @@ static int end_mps(const struct work *w, struct err *err)
 	return r;
 }
 
+/* ---- MIG ---- */
+
+static int sweep_mig(const struct en_probe_options *o, struct en_mig *m, struct err *err)
+{
+	struct en_probe *probe = calloc(1, sizeof(*probe));
+	struct en_prober *prober = NULL;
+	struct en_mig_stats s;
+	int r = probe != NULL ? en_prober_new(o, &prober, err)
+			      : err_set(err, ERR_NOMEM, "out of memory");
+
+	if (r == 0)
+		r = en_prober_run(prober, probe, err);
+	if (r == 0 && !probe->driver_ok)
+		r = err_set(err, ERR_IO, "the driver does not answer: %.300s", probe->why.msg);
+	if (r == 0) {
+		en_mig_mark(m, probe);
+		(void)en_mig_sweep(m, probe, 1);
+		en_mig_get_stats(m, &s);
+		if (s.ours > 0)
+			r = err_set(err, ERR_CONFLICT,
+				    "%zu instances that the agent made are there still, in use or "
+				    "kept by the driver: see nvidia-smi mig -lgi",
+				    s.ours);
+	}
+	en_prober_free(prober);
+	free(probe);
+	return r;
+}
+
+int en_remove_mig(const struct en_run_options *o, struct err *err)
+{
+	char path[EN_PATH_CAP + 8];
+	/* NOLINTBEGIN(clang-analyzer-core.NullDereference): options without a value are "" */
+	const char *library = o->nvml[0] != '\0' ? o->nvml : NULL;
+	const struct en_probe_options po = {
+		.library = library,
+		.kubelet_socket = o->kubelet_socket[0] != '\0' ? o->kubelet_socket : NULL};
+	/* NOLINTEND(clang-analyzer-core.NullDereference) */
+	/* Nothing lingers, and nobody is asked who holds what: the driver keeps what is in use. */
+	const struct en_mig_options mo = {
+		.way = EN_MIG_SWITCH, .library = library, .path = path, .linger_ms = 0};
+	struct en_mig *m = NULL;
+	int r;
+
+	snprintf(path, sizeof(path), "%s/mig", o->run_dir);
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		return 0;
+	r = en_mig_new(&mo, &m, err);
+	if (r == 0)
+		r = sweep_mig(&po, m, err);
+	en_mig_free(m);
+	return r;
+}
+
+static int remove_mig(const struct work *w, struct err *err)
+{
+	return en_remove_mig(&w->o, err);
+}
+
+/* ---- the Node ---- */
+
 static int call(struct ku_client *c, const char *path, const char *type, const char *body,
 		struct err *err)
 {
@@ -279,9 +341,10 @@ int en_uninstall_main(int argc, char *const *argv)
 {
 	static const char usage[] =
 		"usage: tessera-enforcer uninstall [--force] [option of run...]\n"
-		"Takes from the node what the agent brought: memory limits, the MPS daemon, the\n"
-		"inventory and condition of the Node, the hook, and all folders. Refuses while an\n"
-		"agent runs, and, without --force, while containers have a share.\n\n" EN_EXIT_STATUS_TEXT;
+		"Takes from the node what the agent brought: memory limits, the MPS daemon, MIG\n"
+		"instances that it made, the inventory and condition of the Node, the hook, and all\n"
+		"folders. Refuses while an agent runs, and, without --force, while containers have a\n"
+		"share.\n\n" EN_EXIT_STATUS_TEXT;
 	struct work w = {.failed = false};
 	struct err err = ERR_INIT;
 	int fd = -1, r;
@@ -299,6 +362,7 @@ int en_uninstall_main(int argc, char *const *argv)
 		fprintf(stderr, "tessera-enforcer uninstall: %s\n", err.msg);
 	} else {
 		step(&w, "MPS", end_mps);
+		step(&w, "MIG", remove_mig);
 		step(&w, "node", clean_node);
 		step(&w, "hook", remove_hook);
 		remove_folders(&w);

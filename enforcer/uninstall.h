@@ -15,4 +15,9 @@ int en_uninstall_main(int argc, char *const *argv);
  * levels deep; ERR_IO names what stayed. */
 int en_remove_tree(const char *path, struct err *err);
 
+/* Removes the MIG instances that an agent with these options made (its file in run_dir names them; of o only run_dir,
+ * nvml and kubelet_socket count), and puts GPUs out of MIG mode that it put into it. What others made stays.
+ * ERR_CONFLICT: some are still there; ERR_IO: the driver does not answer; ERR_NOMEM. */
+int en_remove_mig(const struct en_run_options *o, struct err *err);
+
 #endif

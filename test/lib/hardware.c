@@ -1,6 +1,7 @@
 #include "test/lib/hardware.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "test/lib/fake_mps.h"
 #include "test/lib/fake_nvml.h"
 
@@ -98,6 +100,29 @@ void hardware_nvml(const struct hardware *h, const char *fmt, ...)
 	va_start(ap, fmt);
 	put(hardware_path(h, "nvml"), fmt, ap);
 	va_end(ap);
+}
+
+/* Who reads it waits for somebody who writes it. */
+void hardware_nvml_hang(const struct hardware *h)
+{
+	const char *script = hardware_path(h, "nvml"), *kept = hardware_path(h, "nvml-kept");
+
+	if (rename(script, kept) != 0 || mkfifo(script, 0600) != 0)
+		die("hang", script);
+}
+
+void hardware_nvml_go_on(const struct hardware *h)
+{
+	const char *script = hardware_path(h, "nvml");
+	char *text = hardware_read(h, "nvml-kept");
+	int fd =
+		open(script, O_RDWR | O_CLOEXEC); /* does not wait, whether somebody reads or not */
+
+	if (fd < 0 || rename(hardware_path(h, "nvml-kept"), script) != 0 ||
+	    file_write_all(fd, text, strlen(text)) != 0)
+		die("go on", script);
+	close(fd);
+	free(text);
 }
 
 void hardware_mps(const struct hardware *h, const char *fmt, ...)

@@ -21,6 +21,9 @@ void hardware_nvml(const struct hardware *h, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void hardware_mps(const struct hardware *h, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* From now on the driver hangs in every call, until the script is there again. */
+void hardware_nvml_hang(const struct hardware *h);
+void hardware_nvml_go_on(const struct hardware *h);
 /* A file below the folder, with its folders. */
 void hardware_file(const struct hardware *h, const char *path, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -328,7 +328,7 @@ static void world_init(struct world *w)
 	h = en_nri_plugin_handler(w->plugin);
 	no.socket = w->runtime.path;
 	if (en_nri_start(&no, &h, &w->nri, &err) != 0 ||
-	    en_hook_server_start(w->socket, limit, w->plugin, NULL, &w->hooks, &err) != 0)
+	    en_hook_server_start(w->socket, limit, w->plugin, NULL, NULL, &w->hooks, &err) != 0)
 		die("threads", err.msg);
 }
 

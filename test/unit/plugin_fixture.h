@@ -181,6 +181,30 @@ static inline void world_fini(struct world *w)
 	cr_assert_eq(system(command), 0);
 }
 
+/* A node of one GPU with 10,000 MiB, and the pod "u", whose container "main" has 1,000 of it. */
+static inline void world_with_pod(struct world *w, struct ef_pod *p)
+{
+	world_init(w, 1, 10000);
+	ef_pod_shared(p, "u", &w->node, TIME, 0, 1000);
+}
+
+/* The same; it has a quarter of the SMs, for which MPS makes a namespace. */
+static inline void world_with_quarter(struct world *w, struct ef_pod *p)
+{
+	struct st_decision d = {.grant_count = 0};
+
+	world_init(w, 1, 10000);
+	ef_pod_init(p, "u");
+	ef_share(&d, "main", SHARING, 0, 1000, 1000)->compute_nano = 250000000;
+	ef_pod_allocate(p, &w->node, &d, NULL);
+}
+
+static inline void world_end(struct world *w, struct ef_pod *p)
+{
+	ef_pod_fini(p);
+	world_fini(w);
+}
+
 /* Our own process as the container's: its number is alive. The cgroup is what the file says. */
 static inline uint32_t process_put(const struct world *w, const char *cgroup)
 {

@@ -53,6 +53,7 @@ static void fill(struct en_metrics_view *v)
 	static const struct en_publisher_stats publisher = {.writes = 7};
 	static const struct en_mig_stats mig = {.made = 9, .lingering = 2};
 	static const struct en_pods_stats pods = {.pods = 8};
+	static struct en_pulses pulses;
 	static const struct en_measured measured = {
 		.id = "c1",
 		.ns = "ns",
@@ -74,6 +75,8 @@ static void fill(struct en_metrics_view *v)
 		.process_count = 2,
 	};
 
+	if (pulses.count == 0)
+		(void)en_pulse_add(&pulses, "loop");
 	probe.driver_ok = true;
 	snprintf(probe.driver, sizeof(probe.driver), "615.71.09");
 	probe.gpu_count = 1;
@@ -100,7 +103,12 @@ static void fill(struct en_metrics_view *v)
 				      .static_containers = 2,
 				      .static_refused = 1,
 				      .wall_s = 1060,
-				      .uptime_s = 60};
+				      .uptime_s = 60,
+				      .pulses = &pulses,
+				      .tools_left = 1,
+				      .tools_left_ever = 2,
+				      .has_hooks = true,
+				      .hook_accept_failures = 3};
 }
 
 /* "a, b" of the table against {a="..",b=".."} of the sample. */

@@ -60,7 +60,7 @@ Test(enforcer_exits, told_once_and_before_it_is_reaped)
 	struct en_exits *x;
 	pid_t a = child(), b = child();
 
-	cr_assert_eq(en_exits_new(tell, NULL, &x, NULL), 0);
+	cr_assert_eq(en_exits_new(tell, NULL, NULL, &x, NULL), 0);
 	cr_assert_eq(en_exits_watch(x, "a", (uint32_t)a, NULL), 0);
 	cr_assert_eq(en_exits_watch(x, "b", (uint32_t)b, NULL), 0);
 	cr_assert_eq(en_exits_watch(x, "b", (uint32_t)a, NULL), 0, "it is watched already");
@@ -83,7 +83,7 @@ Test(enforcer_exits, gone)
 	struct err err = ERR_INIT;
 	pid_t a = child();
 
-	cr_assert_eq(en_exits_new(tell, NULL, &x, NULL), 0);
+	cr_assert_eq(en_exits_new(tell, NULL, NULL, &x, NULL), 0);
 	kill(a, SIGKILL);
 	reap(a);
 	cr_expect_eq(en_exits_watch(x, "a", (uint32_t)a, &err), ERR_NOT_FOUND);
@@ -105,7 +105,7 @@ Test(enforcer_exits, ended_while_processes_run)
 	struct en_exits *x;
 	pid_t a = child();
 
-	cr_assert_eq(en_exits_new(tell, NULL, &x, NULL), 0);
+	cr_assert_eq(en_exits_new(tell, NULL, NULL, &x, NULL), 0);
 	cr_assert_eq(en_exits_watch(x, "a", (uint32_t)a, NULL), 0);
 	en_exits_free(x);
 	kill(a, SIGKILL);

@@ -1,4 +1,7 @@
 /* The hook as a program, alone and with the agent: limits are set, or the container does not start. */
+#include <sys/resource.h>
+#include <time.h>
+
 #include "test/unit/hook_fixture.h"
 
 Test(enforcer_hook, sets_limits_itself)
@@ -138,8 +141,8 @@ static void agent_init(struct agent *a)
 	a->args[1] = "hook";
 	a->args[2] = a->option;
 	a->args[3] = "--gpu=GPU-1:1024:2048";
-	cr_assert_eq(en_hook_server_start(a->socket, agent_limit, &a->recorder, NULL, &a->server,
-					  &err),
+	cr_assert_eq(en_hook_server_start(a->socket, agent_limit, &a->recorder, NULL, NULL,
+					  &a->server, &err),
 		     0, "%s", err.msg);
 }
 
@@ -222,8 +225,9 @@ Test(enforcer_hook, an_agent_that_died)
 	cr_expect_eq(hook_run(&a.proc, a.args, a.state, NULL, text), 1);
 	cr_expect(strstr(text, "Connection refused") != NULL, "%s", text);
 	/* A new agent takes the place of the stale socket. */
-	cr_assert_eq(
-		en_hook_server_start(a.socket, agent_limit, &a.recorder, NULL, &a.server, NULL), 0);
+	cr_assert_eq(en_hook_server_start(a.socket, agent_limit, &a.recorder, NULL, NULL, &a.server,
+					  NULL),
+		     0);
 	cr_expect_eq(hook_run(&a.proc, a.args, a.state, NULL, text), 0, "%s", text);
 	agent_fini(&a);
 }
@@ -261,6 +265,92 @@ Test(enforcer_hook, an_agent_without_an_answer)
 	agent_fini(&a);
 }
 
+/* ---- without file descriptors ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	unsigned lines;
+	char last[300];
+} told = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void tell(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	pthread_mutex_lock(&told.lock);
+	told.lines++;
+	snprintf(told.last, sizeof(told.last), "%s", line);
+	pthread_mutex_unlock(&told.lock);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* As many as this process may have are open. Returns the limit as it was. */
+static struct rlimit no_more_files(void)
+{
+	struct rlimit was, now;
+	int next = dup(0);
+
+	cr_assert_geq(next, 0);
+	close(next);
+	cr_assert_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+	now = was;
+	now.rlim_cur = (rlim_t)next;
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &now), 0);
+	return was;
+}
+
+/* A hook that cannot be answered for want of a file descriptor waits, and the agent does not spin. */
+Test(enforcer_hook, without_file_descriptors_it_tries_seldom)
+{
+	enum { THREADS = 4, PAUSE_MS = 100, LOOK_MS = 400 };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct log *log = log_new(LOG_LEVEL_WARN, tell, NULL, NULL, NULL);
+	struct rlimit was;
+	struct agent a;
+	int64_t begin;
+	uint64_t failures;
+	char text[600];
+	ssize_t n;
+	int fd;
+
+	agent_init(&a);
+	en_hook_server_stop(a.server);
+	cr_assert_eq(en_hook_server_start(a.socket, agent_limit, &a.recorder, log, NULL, &a.server,
+					  NULL),
+		     0);
+	memcpy(address.sun_path, a.socket, strlen(a.socket) + 1);
+	fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	cr_assert_geq(fd, 0);
+	was = no_more_files();
+	begin = now_ms();
+	cr_assert_eq(connect(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+	while (en_hook_server_failures(a.server) == 0 || now_ms() - begin < LOOK_MS)
+		usleep(1000);
+	failures = en_hook_server_failures(a.server);
+	cr_expect_leq(failures, THREADS * (uint64_t)((now_ms() - begin) / PAUSE_MS + 1));
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+	/* It is answered as soon as there are some again. */
+	cr_assert_geq(send(fd, HEAD "gpu G 5 6\n", strlen(HEAD "gpu G 5 6\n"), MSG_NOSIGNAL), 0);
+	shutdown(fd, SHUT_WR);
+	n = read(fd, text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	cr_expect_str_eq(text, "ok\n");
+	close(fd);
+	agent_fini(&a);
+	cr_expect_eq(told.lines, 1, "once, not %u times", told.lines);
+	cr_expect_not_null(strstr(told.last,
+				  "event=hook-not-accepted reason=\"Too many open files\""),
+			   "%s", told.last);
+	log_free(log);
+}
+
 static void *many_hooks(void *ctx)
 {
 	struct agent *a = ctx;
@@ -296,11 +386,12 @@ Test(enforcer_hook, server_that_cannot_listen)
 	struct err err = ERR_INIT;
 	char long_name[200];
 
-	cr_expect_eq(en_hook_server_start("/proc/no/hook.sock", agent_limit, NULL, NULL, &s, &err),
+	cr_expect_eq(en_hook_server_start("/proc/no/hook.sock", agent_limit, NULL, NULL, NULL, &s,
+					  &err),
 		     ERR_IO);
 	memset(long_name, 'x', sizeof(long_name) - 1);
 	long_name[sizeof(long_name) - 1] = '\0';
-	cr_expect_eq(en_hook_server_start(long_name, agent_limit, NULL, NULL, &s, &err),
+	cr_expect_eq(en_hook_server_start(long_name, agent_limit, NULL, NULL, NULL, &s, &err),
 		     ERR_INVALID);
 	cr_expect_null(s);
 	en_hook_server_stop(NULL);

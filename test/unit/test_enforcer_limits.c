@@ -8,7 +8,6 @@
 
 #include "enforcer/limits.h"
 #include "enforcer/limits_parse.h"
-#include "enforcer/probe_exec.h"
 #include "test/lib/hardware.h"
 #include "test/lib/oom.h"
 
@@ -275,6 +274,51 @@ Test(enforcer_limits, two_set_at_once)
 	expect("GPU-0", 5, 6);
 }
 
+struct few {
+	int64_t mib;
+	int failed;
+};
+
+static void *set_a_few(void *ctx)
+{
+	struct few *f = ctx;
+
+	for (int i = 0; i < 20; i++)
+		f->failed += ops->set(ops->ctx, cg, "GPU-0", f->mib, f->mib * 2, NULL) != 0;
+	return NULL;
+}
+
+/* The tool knows one value of one thread: who sets while the other has not read back yet would be told that the
+ * tool lies. It tells when it was called in between. */
+Test(enforcer_limits, two_set_at_once_with_the_tool)
+{
+	struct en_limits_options o = {.way = EN_LIMITS_SMI};
+	struct few few[] = {{100, 0}, {300, 0}};
+	pthread_t thread;
+
+	write_script("smi",
+		     "#!/bin/sh\n"
+		     "dir=${0%/*}\n"
+		     "if [ \"$2\" = --set ]; then\n"
+		     "	mkdir \"$dir/busy\" || echo >\"$dir/between\"\n"
+		     "	echo \"$6 $8\" >\"$dir/value\"\n"
+		     "else\n"
+		     "	read -r soft hard <\"$dir/value\"\n"
+		     "	printf 'soft limit: %s MiB\\nhard limit: %s MiB\\n' \"$soft\" \"$hard\"\n"
+		     "	echo 'current used: 0 MiB'\n"
+		     "	rmdir \"$dir/busy\"\n"
+		     "fi\n");
+	o.smi = hardware_path(&hw, "smi");
+	cr_assert_eq(en_limits_new(&o, &limits, NULL), 0);
+	ops = en_limits_ops(limits);
+	cr_assert_eq(pthread_create(&thread, NULL, set_a_few, &few[0]), 0);
+	set_a_few(&few[1]);
+	pthread_join(thread, NULL);
+	cr_expect_eq(few[0].failed, 0);
+	cr_expect_eq(few[1].failed, 0);
+	cr_expect_not(hardware_exists(&hw, "between"));
+}
+
 /* A tool whose word is not enough: status 0, and something else is in force. */
 Test(enforcer_limits, tool_that_lies)
 {
@@ -390,64 +434,4 @@ Test(enforcer_limits, parse)
 		cr_assert_eq(seen.hard_mib, cases[i].hard);
 		cr_assert_eq(seen.used_mib, cases[i].used);
 	}
-}
-
-/* ---- running a tool ---- */
-
-static int sh(const char *command, const char *input, const char *const *env, int64_t ms,
-	      struct en_exec_result *ret)
-{
-	const char *const argv[] = {"sh", "-c", command, NULL};
-	struct en_exec x = {.argv = argv, .env = env, .input = input, .limit_ms = ms};
-	struct err err = ERR_INIT;
-
-	return en_exec_run(&x, ret, &err);
-}
-
-Test(enforcer_limits, exec)
-{
-	const char *const env[] = {"TESSERA_X=a b", "HOME", NULL};
-	struct en_exec_result r = {0};
-
-	cr_assert_eq(sh("cat; echo oops >&2; exit 7", "in\n", NULL, 0, &r), 0);
-	cr_assert_eq(r.status, 7);
-	cr_assert_str_eq(r.out, "in\n");
-	cr_assert_str_eq(r.err, "oops\n");
-	cr_assert_not(r.timed_out);
-	en_exec_fini(&r);
-	cr_assert_eq(sh("printf '%s %s' \"$TESSERA_X\" \"${HOME-none}\"", NULL, env, 0, &r), 0);
-	cr_assert_str_eq(r.out, "a b none");
-	en_exec_fini(&r);
-	cr_assert_eq(sh("kill -9 $$", NULL, NULL, 0, &r), 0);
-	cr_assert_eq(r.status, 128 + 9);
-	en_exec_fini(&r);
-	/* More than is kept, and nobody blocks. */
-	cr_assert_eq(sh("head -c 300000 /dev/zero | tr '\\0' x", NULL, NULL, 0, &r), 0);
-	cr_assert_eq(strlen(r.out), EN_EXEC_OUT_MAX);
-	en_exec_fini(&r);
-	/* What it started is ended with it. */
-	cr_assert_eq(sh("sleep 100 & sleep 100", NULL, NULL, 50, &r), 0);
-	cr_assert(r.timed_out);
-	en_exec_fini(&r);
-	/* Closed its output, and hangs. */
-	cr_assert_eq(sh("exec >&- 2>&-; sleep 100", NULL, NULL, 50, &r), 0);
-	cr_assert(r.timed_out);
-	en_exec_fini(&r);
-}
-
-Test(enforcer_limits, exec_that_cannot)
-{
-	const char *const argv[] = {"/nowhere/nvidia-smi", NULL};
-	struct en_exec x = {.argv = argv};
-	struct en_exec_result r = {0};
-	struct err err = ERR_INIT;
-	char big[5000];
-
-	cr_assert_eq(en_exec_run(&x, &r, &err), ERR_NOT_FOUND);
-	cr_assert_not_null(strstr(err.msg, "/nowhere/nvidia-smi"));
-	memset(big, 'x', sizeof(big) - 1);
-	big[sizeof(big) - 1] = '\0';
-	x.input = big;
-	cr_assert_eq(en_exec_run(&x, &r, &err), ERR_TOO_LARGE);
-	cr_assert_null(r.out);
 }

@@ -1,4 +1,6 @@
 /* The daemon as a process: started, asked, killed, hanging, found, ended. */
+#include <sys/prctl.h>
+
 #include "test/unit/enforcer_mps_fixture.h"
 
 TestSuite(enforcer_mps, .init = start, .fini = stop);
@@ -330,6 +332,73 @@ Test(enforcer_mps, adopted_with_another_configuration)
 	}
 	cr_assert_eq(status().state, EN_MPS_READY);
 	cr_assert_neq(status().pid, pid);
+}
+
+/* The enforcer before us ended between starting it and writing down that it did. It is known by its standard input;
+ * what it was started with is not, so it is started anew, when nobody uses it. */
+Test(enforcer_mps, adopted_without_a_pid_file)
+{
+	struct en_mps_options o = options();
+
+	for (int legacy = 0; legacy < 2; legacy++) {
+		int64_t pid;
+
+		o.legacy = legacy;
+		hardware_mps(&hw,
+			     legacy ? "protocol 2\nlegacy_server 4711\nclient pid=%d server=4711\n"
+				    : "client pid=%d server=shared ns=default device=0 cmd=a\n",
+			     (int)getpid());
+		make(&o);
+		ready();
+		pid = status().pid;
+		en_mps_free(mps);
+		hardware_remove(&hw, "r/mps/daemon.pid");
+		make(&o);
+		ready();
+		cr_assert_eq(status().pid, pid);
+		cr_expect_eq(status().starts, 0);
+		cr_expect_eq(status().legacy, legacy);
+		cr_expect(hardware_exists(&hw, "r/mps/daemon.pid"));
+		pass(60000);
+		cr_expect_eq(status().pid, pid, "somebody uses it");
+		cr_expect_eq(status().state, EN_MPS_READY);
+		kill((pid_t)pid, SIGKILL);
+		waitpid((pid_t)pid, NULL, 0); /* it is this process's child after all */
+		hardware_mps(&hw, "%s", "");
+		run_to(EN_MPS_READY);
+		cr_expect_neq(status().pid, pid);
+		en_mps_want(mps, false);
+		run_to(EN_MPS_OFF);
+		en_mps_free(mps);
+		mps = NULL;
+	}
+}
+
+/* Its number was given to another process: the daemon is meant all the same. */
+Test(enforcer_mps, nobody_else_of_that_number_is_killed)
+{
+	struct en_mps_options o = options();
+	struct pollfd p = {.events = POLLIN};
+	pid_t daemon, other;
+
+	make(&o);
+	ready();
+	daemon = mps->pid;
+	other = fork();
+	cr_assert_geq(other, 0);
+	if (other == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nothing */
+		for (;;)
+			pause();
+	}
+	mps->pid = other;
+	mps_kill(mps);
+	mps->pid = daemon;
+	p.fd = en_mps_fd(mps);
+	cr_expect_eq(poll(&p, 1, 10000), 1, "the daemon was not killed");
+	cr_expect_eq(waitpid(other, NULL, WNOHANG), 0, "the other process was");
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
 }
 
 /* The pid in our file may be somebody else's by now. */

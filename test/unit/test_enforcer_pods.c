@@ -1,6 +1,7 @@
 /* The pods of the node as the watch tells of them: what is kept, found again, and forgotten. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@ static struct {
 	struct en_pods *pods;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	_Atomic int64_t wall_s;   /* what the client takes for the time of day; 0: what it is */
+	_Atomic int64_t later_us; /* its other clock is ahead by so much */
 } x = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void on_changed(void *ctx)
@@ -81,10 +84,26 @@ static bool unknown(const char *uid)
 	return !known(uid);
 }
 
+/* The time of day is a test's, waiting goes by the real clock, put forward. */
+static int64_t mono_us(void *ctx)
+{
+	(void)ctx;
+	return ku_clock_real.mono_us(NULL) + atomic_load(&x.later_us);
+}
+
+static int64_t wall_us(void *ctx)
+{
+	int64_t s = atomic_load(&x.wall_s);
+
+	(void)ctx;
+	return s != 0 ? s * 1000000 : ku_clock_real.wall_us(NULL);
+}
+
 static void init(void)
 {
+	static const struct ku_clock clock = {.mono_us = mono_us, .wall_us = wall_us};
 	struct ku_config config = {.ns = NULL};
-	struct ku_client_options co = {.config = &config, .connections = 4};
+	struct ku_client_options co = {.config = &config, .connections = 4, .clock = &clock};
 	struct err err = ERR_INIT;
 
 	x.c = fake_cluster_start(1);
@@ -270,28 +289,119 @@ Test(enforcer_pods, a_pod_that_cannot_be_read)
 	cr_expect(wait_for(known, "u-a"));
 }
 
-/* The earliest end of a grace, of those that hold something. */
+/* ---- the end of a grace ---- */
+
+#define DELETED(at, grace_s)                                                                       \
+	",\"deletionTimestamp\":\"2026-01-01T" at "Z\",\"deletionGracePeriodSeconds\":" grace_s
+#define NEW_YEAR_S INT64_C(1767225600)
+
+static int64_t now_ms(void)
+{
+	return mono_us(NULL) / 1000;
+}
+
+static bool dies(const char *uid)
+{
+	struct en_pod *pod = get(uid);
+	bool ret = pod != NULL && pod->delete_s != 0;
+
+	en_pod_free(pod);
+	return ret;
+}
+
+static int64_t deadline(const char *uid)
+{
+	struct en_pod *pod = get(uid);
+	int64_t ret;
+
+	cr_assert_not_null(pod);
+	ret = pod->delete_ms;
+	en_pod_free(pod);
+	return ret;
+}
+
+/* So many seconds from a time between then and now. */
+static void expect_left(int64_t deadline_ms, int64_t then_ms, int64_t left_s)
+{
+	cr_expect(deadline_ms >= then_ms + left_s * 1000 && deadline_ms <= now_ms() + left_s * 1000,
+		  "%lld from %lld, not %lld s", (long long)deadline_ms, (long long)then_ms,
+		  (long long)left_s);
+}
+
+/* The earliest end of a grace, of those that hold something; of what is listed, what the wall clock leaves of
+ * it. */
 Test(enforcer_pods, when_graces_end)
 {
-	struct en_pod *pod;
+	int64_t then = now_ms();
 
-	put("late", ",\"deletionTimestamp\":\"2026-01-01T00:01:00Z\"", OURS);
-	put("soon", ",\"deletionTimestamp\":\"2026-01-01T00:00:30Z\"", OURS);
-	put("first", ",\"deletionTimestamp\":\"2026-01-01T00:00:01Z\"", "");
+	atomic_store(&x.wall_s, NEW_YEAR_S);
+	put("late", DELETED("00:01:00", "90"), OURS);
+	put("soon", DELETED("00:00:30", "60"), OURS);
+	put("first", DELETED("00:00:01", "30"), "");
 	put("odd", ",\"deletionTimestamp\":\"tomorrow\"", OURS);
 	put("stays", "", OURS);
 	open_pods();
-	cr_expect_eq(en_pods_next_deletion(x.pods), 1767225630);
-	pod = get("u-late");
-	cr_assert_not_null(pod);
-	cr_expect_eq(pod->delete_s, 1767225660);
-	en_pod_free(pod);
+	expect_left(en_pods_next_deletion(x.pods), then, 30);
+	expect_left(deadline("u-late"), then, 60);
+	cr_expect_eq(deadline("u-stays"), 0);
+	cr_expect_eq(deadline("u-odd"), 0);
 	fake_cluster_delete(x.c, "pods", "soon");
 	cr_expect(wait_for(unknown, "u-soon"));
-	cr_expect_eq(en_pods_next_deletion(x.pods), 1767225660);
+	expect_left(en_pods_next_deletion(x.pods), then, 60);
 	fake_cluster_delete(x.c, "pods", "late");
 	cr_expect(wait_for(unknown, "u-late"));
 	cr_expect_eq(en_pods_next_deletion(x.pods), 0);
+}
+
+/* This node's clock is an hour ahead, or behind: a grace that begins while it is watched is as long as it is. */
+Test(enforcer_pods, a_grace_does_not_depend_on_the_wall_clock)
+{
+	int64_t then, first;
+
+	put("ahead", "", OURS);
+	put("behind", "", OURS);
+	open_pods();
+	then = now_ms();
+	atomic_store(&x.wall_s, NEW_YEAR_S + 3600);
+	put("ahead", DELETED("00:00:30", "30"), OURS);
+	cr_assert(wait_for(dies, "u-ahead"));
+	first = deadline("u-ahead");
+	expect_left(first, then, 30);
+	then = now_ms();
+	atomic_store(&x.wall_s, NEW_YEAR_S - 3600);
+	put("behind", DELETED("00:00:40", "40"), OURS);
+	cr_assert(wait_for(dies, "u-behind"));
+	expect_left(deadline("u-behind"), then, 40);
+	/* It changes, and dies as it was to; a step of the clock is nothing. */
+	atomic_store(&x.later_us, 1000000);
+	put("ahead", DELETED("00:00:30", "30") ",\"labels\":{\"a\":\"b\"}", OURS);
+	put("marker", DELETED("00:00:30", "30"), "");
+	cr_assert(wait_for(dies, "u-marker"));
+	cr_expect_eq(deadline("u-ahead"), first);
+	/* Its end is brought forward. */
+	then = now_ms();
+	put("ahead", DELETED("00:00:12", "2"), OURS);
+	put("marker-2", DELETED("00:00:30", "30"), "");
+	cr_assert(wait_for(dies, "u-marker-2"));
+	expect_left(deadline("u-ahead"), then, 2);
+}
+
+/* What is listed may be dying for long. Where the clocks cannot both be right, it has at most its grace, and is
+ * not waited for in the past. */
+Test(enforcer_pods, a_grace_that_was_on_when_it_is_listed)
+{
+	int64_t then = now_ms();
+
+	atomic_store(&x.wall_s, NEW_YEAR_S);
+	put("some", DELETED("00:00:07", "30"), OURS);
+	put("over", DELETED("00:00:00", "30"), OURS);
+	put("all", DELETED("01:00:00", "30"), OURS);
+	put("untold", ",\"deletionTimestamp\":\"2026-01-01T00:00:20Z\"", OURS);
+	open_pods();
+	expect_left(deadline("u-some"), then, 7);
+	expect_left(deadline("u-over"), then, 0);
+	expect_left(deadline("u-all"), then, 30);
+	expect_left(deadline("u-untold"), then, 20);
 }
 
 static bool upgrade_is(const char *want)

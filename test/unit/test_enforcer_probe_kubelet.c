@@ -71,31 +71,48 @@ static void put_world(struct buf *b)
 	put_pod(b, "team", "infer", "nvidia.com/gpu.shared", two);
 }
 
+#define LIST_MAX 3
+
+/* What is told, in order; the first LIST_MAX of it. */
+struct list {
+	size_t count;
+	struct en_plugin_device at[LIST_MAX];
+};
+
+static void keep(void *ctx, const struct en_plugin_device *d)
+{
+	struct list *l = ctx;
+
+	if (l->count < LIST_MAX)
+		l->at[l->count] = *d;
+	l->count++;
+}
+
+static int parse(const void *msg, size_t len, struct list *ret)
+{
+	ret->count = 0;
+	return en_kubelet_each(msg, len, "nvidia.com/", keep, ret, NULL);
+}
+
 TestSuite(enforcer_probe_kubelet);
 
 Test(enforcer_probe_kubelet, parse)
 {
 	struct buf b = BUF_INIT;
-	struct en_plugin_device d[3];
-	size_t count = 0;
+	struct list l;
 
 	put_world(&b);
-	cr_assert_eq(en_kubelet_parse((const uint8_t *)b.data, b.len, "nvidia.com/", d, 3, &count,
-				      NULL),
-		     0);
-	cr_assert_eq(count, 3);
-	cr_assert_str_eq(d[0].ns, "team");
-	cr_assert_str_eq(d[0].pod, "train");
-	cr_assert_str_eq(d[0].resource, "nvidia.com/gpu");
-	cr_assert_str_eq(d[0].id, "GPU-0");
-	cr_assert_str_eq(d[2].pod, "infer");
-	cr_assert_str_eq(d[2].id, "GPU-1::7");
-	cr_assert_eq(en_kubelet_parse((const uint8_t *)b.data, b.len, "nvidia.com/", d, 1, &count,
-				      NULL),
-		     0);
-	cr_assert_eq(count, 3, "more than there is room for");
-	cr_assert_eq(en_kubelet_parse(NULL, 0, "nvidia.com/", d, 1, &count, NULL), 0);
-	cr_assert_eq(count, 0);
+	cr_assert_eq(parse(b.data, b.len, &l), 0);
+	cr_assert_eq(l.count, 3);
+	cr_assert_str_eq(l.at[0].ns, "team");
+	cr_assert_str_eq(l.at[0].pod, "train");
+	cr_assert_str_eq(l.at[0].resource, "nvidia.com/gpu");
+	cr_assert_str_eq(l.at[0].id, "GPU-0");
+	cr_assert_str_eq(l.at[2].pod, "infer");
+	cr_assert_str_eq(l.at[2].id, "GPU-1::7");
+	cr_assert_eq(en_kubelet_each(b.data, b.len, "", NULL, NULL, NULL), 0);
+	cr_assert_eq(parse(NULL, 0, &l), 0);
+	cr_assert_eq(l.count, 0);
 	buf_fini(&b);
 }
 
@@ -103,8 +120,8 @@ Test(enforcer_probe_kubelet, parse)
 Test(enforcer_probe_kubelet, broken_messages)
 {
 	struct buf b = BUF_INIT;
-	struct en_plugin_device d[3];
-	size_t count, refused = 0;
+	struct list l;
+	size_t refused = 0;
 
 	put_world(&b);
 	for (size_t len = 0; len < b.len; len++) {
@@ -112,7 +129,7 @@ Test(enforcer_probe_kubelet, broken_messages)
 
 		cr_assert_not_null(copy);
 		memcpy(copy, b.data, len);
-		refused += en_kubelet_parse(copy, len, "nvidia.com/", d, 3, &count, NULL) != 0;
+		refused += parse(copy, len, &l) != 0;
 		free(copy);
 	}
 	cr_assert_gt(refused, b.len / 2);
@@ -123,7 +140,7 @@ Test(enforcer_probe_kubelet, broken_messages)
 			cr_assert_not_null(copy);
 			memcpy(copy, b.data, b.len);
 			copy[at] = (uint8_t)(copy[at] ^ v);
-			(void)en_kubelet_parse(copy, b.len, "nvidia.com/", d, 3, &count, NULL);
+			(void)parse(copy, b.len, &l);
 			free(copy);
 		}
 	}
@@ -254,52 +271,60 @@ static void stop(void)
 
 TestSuite(enforcer_probe_kubelet_call, .init = start, .fini = stop);
 
-static int call(struct en_plugin_device d[3], size_t *count, struct err *err)
+/* *l is as it was after an error. */
+static int call(struct list *l, struct err *err)
 {
+	struct buf answer = BUF_INIT;
+	int r;
+
 	err->msg[0] = '\0';
-	return en_kubelet_devices(hardware_path(&hw, "kubelet.sock"), "nvidia.com/", 10000, d, 3,
-				  count, err);
+	r = en_kubelet_ask(hardware_path(&hw, "kubelet.sock"), 10000, &answer, err);
+	if (r == 0)
+		cr_assert_eq(parse(answer.data, answer.len, l), 0);
+	else
+		cr_assert_eq(answer.len, 0);
+	buf_fini(&answer);
+	return r;
 }
 
 Test(enforcer_probe_kubelet_call, devices)
 {
-	struct en_plugin_device d[3];
 	struct err err = ERR_INIT;
-	size_t count = 0;
+	struct list l;
 
-	cr_assert_eq(call(d, &count, &err), 0, "%s", err.msg);
-	cr_assert_eq(count, 3);
-	cr_assert_str_eq(d[1].id, "GPU-1::0");
+	cr_assert_eq(call(&l, &err), 0, "%s", err.msg);
+	cr_assert_eq(l.count, 3);
+	cr_assert_str_eq(l.at[1].id, "GPU-1::0");
 	buf_reset(&kubelet.message);
-	cr_assert_eq(call(d, &count, &err), 0, "%s", err.msg);
-	cr_assert_eq(count, 0);
+	cr_assert_eq(call(&l, &err), 0, "%s", err.msg);
+	cr_assert_eq(l.count, 0);
 }
 
 Test(enforcer_probe_kubelet_call, errors)
 {
-	struct en_plugin_device d[3];
+	struct buf before = BUF_INIT;
 	struct err err = ERR_INIT;
-	size_t count = 77;
+	struct list l;
 
 	kubelet.status = "13";
-	cr_assert_eq(call(d, &count, &err), ERR_IO);
+	cr_assert_eq(call(&l, &err), ERR_IO);
 	cr_assert_not_null(strstr(err.msg, "status 13"), "%s", err.msg);
 	kubelet.status = "0";
 	kubelet.cut = true;
-	cr_assert_eq(call(d, &count, &err), ERR_IO);
+	cr_assert_eq(call(&l, &err), ERR_IO);
 	cr_assert_not_null(strstr(err.msg, "cut"), "%s", err.msg);
 	kubelet.cut = false;
 	buf_reset(&kubelet.message);
 	buf_puts(&kubelet.message, "\x0a\x7f");
-	cr_assert_eq(call(d, &count, &err), ERR_IO);
+	cr_assert_eq(call(&l, &err), ERR_IO);
 	cr_assert_not_null(strstr(err.msg, "not understood"), "%s", err.msg);
-	cr_assert_eq(en_kubelet_devices("/nowhere/kubelet.sock", "", 100, d, 3, &count, &err),
-		     ERR_NOT_FOUND);
+	buf_puts(&before, "as before");
+	cr_assert_eq(en_kubelet_ask("/nowhere/kubelet.sock", 100, &before, &err), ERR_NOT_FOUND);
 	/* Nobody behind the socket. */
 	hardware_file(&hw, "plain", "x");
-	cr_assert_eq(en_kubelet_devices(hardware_path(&hw, "plain"), "", 1000, d, 3, &count, &err),
-		     ERR_IO);
-	cr_assert_eq(count, 77);
+	cr_assert_eq(en_kubelet_ask(hardware_path(&hw, "plain"), 1000, &before, &err), ERR_IO);
+	cr_assert_str_eq(buf_str(&before), "as before");
+	buf_fini(&before);
 }
 
 static bool is_our_pod(void *ctx, const char *ns, const char *pod)
@@ -335,6 +360,40 @@ Test(enforcer_probe_kubelet_call, probe)
 	buf_reset(&kubelet.message);
 	cr_assert_eq(en_prober_run(prober, p, NULL), 0);
 	cr_assert_str_eq(p->gpus[1].foreign, "pid 5");
+	en_prober_free(prober);
+	free(p);
+}
+
+/* A plugin that shares GPUs in time gives many replicas of each: none of them is left out. */
+Test(enforcer_probe_kubelet_call, very_many_devices)
+{
+	enum { PODS = 60, REPLICAS = 10 };
+	static const char *const last[] = {"GPU-1", NULL};
+	struct en_probe_options o = {.library = hw.library,
+				     .root = hw.dir,
+				     .kubelet_socket = hardware_path(&hw, "kubelet.sock")};
+	struct en_probe *p = calloc(1, sizeof(*p));
+	struct en_prober *prober = NULL;
+
+	buf_reset(&kubelet.message);
+	for (int i = 0; i < PODS; i++) {
+		char texts[REPLICAS][16], name[16];
+		const char *ids[REPLICAS + 1] = {NULL};
+
+		for (int k = 0; k < REPLICAS; k++) {
+			snprintf(texts[k], sizeof(texts[k]), "GPU-0::%d", i * REPLICAS + k);
+			ids[k] = texts[k];
+		}
+		snprintf(name, sizeof(name), "pod-%d", 100 + i);
+		put_pod(&kubelet.message, "team", name, "nvidia.com/gpu.shared", ids);
+	}
+	put_pod(&kubelet.message, "team", "last", "nvidia.com/gpu", last);
+	hardware_nvml(&hw, "driver 615.1\n" HARDWARE_GPU(0, "") HARDWARE_GPU(1, ""));
+	cr_assert_eq(en_prober_new(&o, &prober, NULL), 0);
+	cr_assert_eq(en_prober_run(prober, p, NULL), 0);
+	cr_expect_eq(p->note_count, 0, "%s", p->notes[0].msg);
+	cr_expect_str_eq(p->gpus[0].foreign, "pod team/pod-100");
+	cr_expect_str_eq(p->gpus[1].foreign, "pod team/last");
 	en_prober_free(prober);
 	free(p);
 }

@@ -2,6 +2,8 @@
  * fake MPS daemon; cgroups and their /proc files are plain ones, so nothing dies by them. */
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "enforcer/run_internal.h"
 #include "test/unit/enforcer_mps_fixture.h"
@@ -199,6 +201,75 @@ Test(enforcer_stop, however_many_there_are)
 	for (int i = 0; i < MANY; i++)
 		expect_killed(pids[i]);
 	cr_expect_eq(atomic_load(&a.stopped), MANY);
+}
+
+/* ---- what was not stopped is not said to be ---- */
+
+static void procs(const char *id, const char *text, pid_t last)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "cg/kubepods/%s/cgroup.procs", id);
+	hardware_file(&hw, path, "%s%d\n", text, (int)last);
+}
+
+#define NO_PID 2000000001 /* beyond what a kernel gives */
+
+/* All that it had ended before they could be killed. */
+Test(enforcer_stop, what_ended_by_itself_was_not_stopped)
+{
+	pid_t pid = container("c-1", false);
+
+	procs("c-1", "", NO_PID);
+	tell(EN_REPORT_SLIPPED, "c-1", pid);
+	run_stop_due(&a);
+	cr_expect_eq(atomic_load(&a.stopped), 0);
+	cr_expect_eq(said.len, 0, "%s", said.len > 0 ? buf_str(&said) : "");
+	end(pid);
+}
+
+/* The kernel does not let us. */
+Test(enforcer_stop, what_may_not_be_killed_was_not_stopped)
+{
+	pid_t pid = container("c-1", false), other = container("c-2", false);
+	const uid_t nobody = 65534;
+
+	if (geteuid() != 0) {
+		end(pid);
+		end(other);
+		cr_skip_test("needs root, to be somebody else");
+	}
+	cr_assert_eq(chmod(hw.dir, 0755), 0);
+	procs("c-1", "2000000001\n", pid);
+	hardware_remove(&hw,
+			"cg/kubepods/c-2/cgroup.procs"); /* and who is in this one is not told */
+	tell(EN_REPORT_SLIPPED, "c-1", pid);
+	tell(EN_REPORT_SLIPPED, "c-2", other);
+	cr_assert_eq(setresuid(nobody, nobody, 0), 0);
+	run_stop_due(&a);
+	cr_assert_eq(setresuid(0, 0, 0), 0);
+	cr_expect_eq(atomic_load(&a.stopped), 0);
+	expect_said("event=stop-failed container=ns/pod/main reason=\"1 of 2 processes cannot be "
+		    "killed: Operation not permitted\"");
+	expect_said("c-2/cgroup.procs: No such file or directory");
+	end(pid);
+	end(other);
+}
+
+/* However many processes it has: the last one in the list, too. */
+Test(enforcer_stop, all_of_very_many_processes)
+{
+	pid_t pid = container("c-1", false);
+	struct buf b = BUF_INIT;
+
+	for (int i = 0; i < 20000; i++)
+		buf_printf(&b, "%d\n", NO_PID);
+	procs("c-1", buf_str(&b), pid);
+	buf_fini(&b);
+	tell(EN_REPORT_SLIPPED, "c-1", pid);
+	run_stop_due(&a);
+	expect_killed(pid);
+	cr_expect_eq(atomic_load(&a.stopped), 1);
 }
 
 /* ---- with MPS ---- */

@@ -101,10 +101,9 @@ Test(nri_plugin, refusals_are_reported_and_fail_open_lets_go)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
+	world_with_pod(&w, &p);
 	w.node.node.mps_ready = false;
 	cr_assert_eq(en_plugin_set_node(w.plugin, &w.node.node, NULL), 0);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
 	r = call(&w, "CreateContainer", &p, &c);
 	cr_expect_eq(r.code, EN_TTRPC_FAILED_PRECONDITION);
 	expect_log(&w, "refused c1 ns/u/main: container \"main\" of pod ns/u: MPS does not run on "
@@ -119,8 +118,7 @@ Test(nri_plugin, refusals_are_reported_and_fail_open_lets_go)
 	cr_expect_eq(r.adjust.env_count, 0);
 	expect_log(&w, "let-go c1 ns/u/main: container \"main\" of pod ns/u: MPS does not run on "
 		       "this node: the control daemon does not answer;");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 Test(nri_plugin, before_the_node_is_known)
@@ -129,10 +127,9 @@ Test(nri_plugin, before_the_node_is_known)
 	struct ef_pod p, other;
 	struct world w;
 
-	world_init(&w, 1, 10000);
+	world_with_pod(&w, &p);
 	en_plugin_free(w.plugin);
 	cr_assert_eq(en_plugin_new(&w.options, &w.plugin, NULL), 0);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
 	ef_pod_init(&other, "o");
 	expect_refused(&w, "CreateContainer", &p, &c, "the GPUs of this node are not known yet");
 	expect_refused(&w, "StartContainer", &p, &c, "the GPUs of this node are not known yet");
@@ -146,15 +143,11 @@ Test(nri_plugin, before_the_node_is_known)
 Test(nri_plugin, namespaces_of_mps)
 {
 	const struct nt_container c = {.id = "c1", .pod_id = "u", .name = "main"};
-	struct st_decision d = {.grant_count = 0};
 	struct en_nri_reply r;
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_init(&p, "u");
-	ef_share(&d, "main", SHARING, 0, 1000, 1000)->compute_nano = 250000000;
-	ef_pod_allocate(&p, &w.node, &d, NULL);
+	world_with_quarter(&w, &p);
 	r = call(&w, "CreateContainer", &p, &c);
 	cr_assert_eq(r.code, 0, "%s", r.text);
 	cr_expect_str_eq(r.adjust.mounts[0].source, "/run/nvidia-mps/shared/t_c1");
@@ -178,8 +171,7 @@ Test(nri_plugin, namespaces_of_mps)
 	cr_expect_eq(holdings(&w), 0);
 	en_plugin_undo(w.plugin, "c1");
 	expect_log(&w, "");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 /* A container that is made again has a new id; the runtime removes the old one later, or before the agent hears of
@@ -187,17 +179,13 @@ Test(nri_plugin, namespaces_of_mps)
 Test(nri_plugin, namespaces_of_containers_that_are_made_again)
 {
 	struct nt_container c = {.id = "c1", .pod_id = "u", .name = "main"};
-	struct st_decision d = {.grant_count = 0};
 	struct nt_container c2 = {.id = "c2", .pod_id = "u", .name = "main"};
 	struct en_nri_reply r;
 	struct buf b = BUF_INIT;
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_init(&p, "u");
-	ef_share(&d, "main", SHARING, 0, 1000, 1000)->compute_nano = 250000000;
-	ef_pod_allocate(&p, &w.node, &d, NULL);
+	world_with_quarter(&w, &p);
 	r = call(&w, "CreateContainer", &p, &c);
 	en_adjust_fini(&r.adjust);
 	expect_ok(&w, "StopContainer", &p, &c);
@@ -224,8 +212,7 @@ Test(nri_plugin, namespaces_of_containers_that_are_made_again)
 	nt_synchronize(&b, 0, NULL, 0, NULL, false);
 	en_plugin_handle(w.plugin, request_of("Synchronize", &b), &r);
 	expect_log(&w, "make c1 25% of 1 from GPU-0;");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 /* ---- start, stop ---- */
@@ -270,8 +257,7 @@ Test(nri_plugin, start_checks_the_limits_that_the_hook_set)
 	expect_log(&w, "stopping c0ffee;");
 	expect_ok(&w, "StopContainer", &p, &c); /* called on stop and on exit */
 	expect_log(&w, "");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 Test(nri_plugin, start_mends_what_the_hook_missed_or_refuses)
@@ -280,8 +266,7 @@ Test(nri_plugin, start_mends_what_the_hook_missed_or_refuses)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	expect_created(&w, &p, &c, GPU(0), "1000");
 	expect_refused(&w, "StartContainer", &p, &c, "the runtime gives no process");
 	c.pid = process_put(&w, "/k/another");
@@ -295,8 +280,7 @@ Test(nri_plugin, start_mends_what_the_hook_missed_or_refuses)
 	cr_assert_eq(w.set_count, 1);
 	cr_expect_str_eq(w.set[0].cgroup, "/cg/k/crio-c0ffee.scope/container");
 	cr_expect_eq(w.set[0].hard, 1000);
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 Test(nri_plugin, start_of_a_container_made_while_we_were_away)
@@ -305,8 +289,7 @@ Test(nri_plugin, start_of_a_container_made_while_we_were_away)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	c.pid = process_put(&w, "/k/c0ffee");
 	expect_refused(&w, "StartContainer", &p, &c,
 		       "container \"main\" of pod ns/u was made while the agent was away: "
@@ -328,8 +311,7 @@ Test(nri_plugin, start_of_a_container_made_while_we_were_away)
 	expect_refused(&w, "StartContainer", &p, &c, "NVIDIA_VISIBLE_DEVICES is \"" GPU(0));
 	c.env[0] = "NVIDIA_VISIBLE_DEVICES=void";
 	expect_ok(&w, "StartContainer", &p, &c);
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 /* ---- the hook ---- */
@@ -375,8 +357,7 @@ Test(nri_plugin, hooks_of_unknown_containers)
 	cr_assert_eq(w.set_count, 1);
 	cr_expect_eq(w.set[0].soft, 0);
 	cr_expect_eq(w.set[0].hard, EN_LIMIT_NONE);
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 /* ---- validation ---- */
@@ -402,8 +383,7 @@ Test(nri_plugin, validation)
 	struct ef_pod p, none;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	ef_pod_init(&none, "x");
 	created = call(&w, "CreateContainer", &p, &c);
 	cr_assert_eq(en_nri_put_create(&adjust, &created.adjust, NULL), 0);
@@ -437,8 +417,7 @@ Test(nri_plugin, out_of_memory)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	OOM_SWEEP(n) {
 		const struct nt_pod pod = pod_of(&p);
 		struct en_nri_request *r;
@@ -458,6 +437,5 @@ Test(nri_plugin, out_of_memory)
 		if (!hit)
 			break;
 	}
-	world_fini(&w);
-	ef_pod_fini(&p);
+	world_end(&w, &p);
 }

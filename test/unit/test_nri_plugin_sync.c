@@ -30,22 +30,41 @@ static struct nt_container running(const char *id, const char *pod, const char *
 	};
 }
 
+/* Pods "a", with 1,000 MiB of the first GPU, and "b", with mib of another one or the same. */
+struct two {
+	struct world w;
+	struct ef_pod a, b;
+	struct nt_pod pods[2];
+};
+
+static void two_init(struct two *t, size_t gpus, int32_t mem_mib, uint8_t gpu, int32_t mib)
+{
+	world_init(&t->w, gpus, mem_mib);
+	ef_pod_shared(&t->a, "a", &t->w.node, TIME, 0, 1000);
+	ef_pod_shared(&t->b, "b", &t->w.node, TIME, gpu, mib);
+	t->pods[0] = pod_of(&t->a);
+	t->pods[1] = pod_of(&t->b);
+}
+
+static void two_fini(struct two *t)
+{
+	ef_pod_fini(&t->b);
+	world_end(&t->w, &t->a);
+}
+
 Test(nri_plugin, synchronize_rebuilds_what_is_known)
 {
 	const char *good_env = "NVIDIA_VISIBLE_DEVICES=" GPU(0);
 	struct nt_container list[5], late;
 	struct nt_pod pods[3];
-	struct ef_pod pa, pb, none;
-	struct world w;
+	struct ef_pod none;
+	struct two t;
 
-	world_init(&w, 2, 10000);
-	ef_pod_shared(&pa, "a", &w.node, TIME, 0, 1000);
-	ef_pod_shared(&pb, "b", &w.node, TIME, 1, 9500);
+	two_init(&t, 2, 10000, 1, 9500);
 	ef_pod_init(&none, "c");
-	pods[0] = pod_of(&pa);
-	pods[1] = pod_of(&pb);
+	memcpy(pods, t.pods, sizeof(t.pods));
 	pods[2] = pod_of(&none);
-	list[0] = running("a1", "a", "main", good_env, process_put(&w, "/k/a1"));
+	list[0] = running("a1", "a", "main", good_env, process_put(&t.w, "/k/a1"));
 	list[1] = running("a2", "a", "proxy", "NVIDIA_VISIBLE_DEVICES=all", 0);
 	list[1].mounts[0].target = NULL;
 	list[2] = running("c1", "c", "main", "NVIDIA_VISIBLE_DEVICES=all", 0);
@@ -54,53 +73,47 @@ Test(nri_plugin, synchronize_rebuilds_what_is_known)
 	list[4] = running("x1", "gone", "main", good_env, 0); /* of no pod that is listed */
 	late = running("b1", "b", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(1), 0);
 	/* In parts, a container before and one after its pod. */
-	cr_expect_eq(synchronize(&w, 1, &pods[2], 1, &late, true).code, 0);
-	expect_log(&w, "");
-	cr_expect_eq(holdings(&w), 0);
-	cr_expect_eq(synchronize(&w, 2, pods, 5, list, false).code, 0);
-	cr_expect_eq(holdings(&w), 2);
-	expect_log(&w, "slipped b1 ns/b/main: NVIDIA_GPU_MEMORY_REQUEST is \"1000\", not 9500;"
-		       "slipped a2 ns/a/proxy: NVIDIA_VISIBLE_DEVICES is \"all\", not void;");
+	cr_expect_eq(synchronize(&t.w, 1, &pods[2], 1, &late, true).code, 0);
+	expect_log(&t.w, "");
+	cr_expect_eq(holdings(&t.w), 0);
+	cr_expect_eq(synchronize(&t.w, 2, pods, 5, list, false).code, 0);
+	cr_expect_eq(holdings(&t.w), 2);
+	expect_log(&t.w, "slipped b1 ns/b/main: NVIDIA_GPU_MEMORY_REQUEST is \"1000\", not 9500;"
+			 "slipped a2 ns/a/proxy: NVIDIA_VISIBLE_DEVICES is \"all\", not void;");
 	/* Its limits are not in force: the container was made while nobody looked. */
-	en_plugin_reconcile(w.plugin);
-	expect_log(&w, "limits-repaired a1 ns/a/main: its memory limits were not in force;");
-	cr_assert_eq(w.set_count, 1);
-	cr_expect_str_eq(w.set[0].cgroup, "/cg/k/a1");
-	cr_expect_eq(w.set[0].hard, 1000);
-	en_plugin_reconcile(w.plugin);
-	expect_log(&w, "");
+	en_plugin_reconcile(t.w.plugin);
+	expect_log(&t.w, "limits-repaired a1 ns/a/main: its memory limits were not in force;");
+	cr_assert_eq(t.w.set_count, 1);
+	cr_expect_str_eq(t.w.set[0].cgroup, "/cg/k/a1");
+	cr_expect_eq(t.w.set[0].hard, 1000);
+	en_plugin_reconcile(t.w.plugin);
+	expect_log(&t.w, "");
 	/* Somebody changes a limit: found by value, and mended. */
-	w.set[0].hard = 9999;
-	en_plugin_reconcile(w.plugin);
-	cr_expect_eq(w.set[0].hard, 1000);
-	buf_reset(&w.log);
+	t.w.set[0].hard = 9999;
+	en_plugin_reconcile(t.w.plugin);
+	cr_expect_eq(t.w.set[0].hard, 1000);
+	buf_reset(&t.w.log);
 	/* The next list replaces all of it. */
-	cr_expect_eq(synchronize(&w, 3, pods, 0, NULL, false).code, 0);
-	cr_expect_eq(holdings(&w), 0);
-	ef_pod_fini(&pa);
-	ef_pod_fini(&pb);
+	cr_expect_eq(synchronize(&t.w, 3, pods, 0, NULL, false).code, 0);
+	cr_expect_eq(holdings(&t.w), 0);
 	ef_pod_fini(&none);
-	world_fini(&w);
+	two_fini(&t);
 }
 
 /* Namespaces of containers that an earlier agent made are taken over, until that works. */
 Test(nri_plugin, synchronize_claims_namespaces)
 {
-	struct st_decision d = {.grant_count = 0};
 	struct nt_container c;
 	struct nt_pod pod;
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_init(&p, "a");
-	ef_share(&d, "main", SHARING, 0, 1000, 1000)->compute_nano = 250000000;
-	ef_pod_allocate(&p, &w.node, &d, NULL);
+	world_with_quarter(&w, &p);
 	pod = pod_of(&p);
-	c = running("a1", "a", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
+	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
 	c.env[3] = "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps";
 	c.env[4] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25";
-	c.mounts[0].source = "/run/nvidia-mps/shared/t_a1";
+	c.mounts[0].source = "/run/nvidia-mps/shared/t_u1";
 	c.mounts[0].target = "/tmp/nvidia-mps";
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
 	expect_log(&w, "");
@@ -108,15 +121,14 @@ Test(nri_plugin, synchronize_claims_namespaces)
 	cr_expect_not(en_plugin_claim(w.plugin));
 	w.fail_namespace = false;
 	cr_expect(en_plugin_claim(w.plugin));
-	expect_log(&w, "make a1 25% of 1 from GPU-0;kept;");
+	expect_log(&w, "make u1 25% of 1 from GPU-0;kept;");
 	c.mounts[0].source = "/run/nvidia-mps/shared/t_other";
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
 	cr_expect(en_plugin_claim(w.plugin));
-	expect_log(&w, "make a1 25% of 1 from GPU-0;kept;"
-		       "slipped a1 ns/a/main: the directory of its MPS namespace is not the one "
+	expect_log(&w, "make u1 25% of 1 from GPU-0;kept;"
+		       "slipped u1 ns/u/main: the directory of its MPS namespace is not the one "
 		       "that it has;");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 /* It ends while it is looked after: its guarantee was taken back already, or will be by nobody. */
@@ -127,8 +139,7 @@ Test(nri_plugin, no_guarantee_is_left_on_what_has_ended)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	pod = pod_of(&p);
 	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), process_put(&w, "/k/u1"));
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
@@ -138,8 +149,7 @@ Test(nri_plugin, no_guarantee_is_left_on_what_has_ended)
 	cr_expect_eq(w.set[0].soft, 0);
 	cr_expect_eq(w.set[0].hard, 1000);
 	expect_log(&w, "");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 /* The agent starts before MPS answers: containers that run are as they should be, and looked after. */
@@ -150,10 +160,9 @@ Test(nri_plugin, synchronize_before_mps_is_ready)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
+	world_with_pod(&w, &p);
 	w.node.node.mps_ready = false;
 	cr_assert_eq(en_plugin_set_node(w.plugin, &w.node.node, NULL), 0);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
 	pod = pod_of(&p);
 	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), process_put(&w, "/k/u1"));
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
@@ -164,8 +173,7 @@ Test(nri_plugin, synchronize_before_mps_is_ready)
 	buf_reset(&w.log);
 	c.id = "u2"; /* a new one must wait */
 	expect_refused(&w, "CreateContainer", &p, &c, "MPS does not run on this node");
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 Test(nri_plugin, synchronize_that_breaks_off)
@@ -175,8 +183,7 @@ Test(nri_plugin, synchronize_that_breaks_off)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	pod = pod_of(&p);
 	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, true).code, 0);
@@ -189,35 +196,26 @@ Test(nri_plugin, synchronize_that_breaks_off)
 	cr_expect_eq(synchronize(&w, 0, NULL, 0, NULL, true).code, EN_TTRPC_RESOURCE_EXHAUSTED);
 	cr_expect_eq(synchronize(&w, 1, &pod, 1, &c, false).code, 0);
 	cr_expect_eq(holdings(&w), 1);
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 Test(nri_plugin, synchronize_finds_what_must_not_run)
 {
 	struct nt_container list[2];
-	struct nt_pod pods[2];
-	struct ef_pod pa, pb;
-	struct world w;
+	struct two t;
 
-	world_init(&w, 1, 1500);
-	ef_pod_shared(&pa, "a", &w.node, TIME, 0, 1000);
-	ef_pod_shared(&pb, "b", &w.node, TIME, 0, 1000);
-	pods[0] = pod_of(&pa);
-	pods[1] = pod_of(&pb);
+	two_init(&t, 1, 1500, 0, 1000);
 	list[0] = running("a1", "a", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
 	list[1] = running("b1", "b", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0),
-			  process_put(&w, "/k/b1"));
-	cr_expect_eq(synchronize(&w, 2, pods, 2, list, false).code, 0);
-	expect_log(&w,
+			  process_put(&t.w, "/k/b1"));
+	cr_expect_eq(synchronize(&t.w, 2, t.pods, 2, list, false).code, 0);
+	expect_log(&t.w,
 		   "slipped b1 ns/b/main: container \"main\" of pod ns/b: the pod asks for 1000 "
 		   "MiB of " GPU(0) ", where other pods hold 1000 of 1500 MiB;");
-	cr_expect_eq(holdings(&w), 2, "it runs, so it holds");
-	en_plugin_reconcile(w.plugin);
-	cr_expect_eq(w.set_count, 1, "and is limited: %s", buf_str(&w.log));
-	ef_pod_fini(&pa);
-	ef_pod_fini(&pb);
-	world_fini(&w);
+	cr_expect_eq(holdings(&t.w), 2, "it runs, so it holds");
+	en_plugin_reconcile(t.w.plugin);
+	cr_expect_eq(t.w.set_count, 1, "and is limited: %s", buf_str(&t.w.log));
+	two_fini(&t);
 }
 
 /* It was made while the agent was away, and has not begun: there it can still be held back. */
@@ -228,8 +226,7 @@ Test(nri_plugin, synchronize_does_not_let_the_unguarded_start)
 	struct ef_pod p;
 	struct world w;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&p, "u", &w.node, TIME, 0, 1000);
+	world_with_pod(&w, &p);
 	pod = pod_of(&p);
 	c = running("u1", "u", "main", "NVIDIA_VISIBLE_DEVICES=all", 0);
 	c.state = EN_NRI_CREATED;
@@ -246,8 +243,7 @@ Test(nri_plugin, synchronize_does_not_let_the_unguarded_start)
 	c.pid = process_put(&w, "/k/u2");
 	expect_ok(&w, "StartContainer", &p, &c);
 	cr_expect_eq(holdings(&w), 1);
-	ef_pod_fini(&p);
-	world_fini(&w);
+	world_end(&w, &p);
 }
 
 static void know_gpus(struct world *w, size_t count)
@@ -263,76 +259,60 @@ static void know_gpus(struct world *w, size_t count)
 Test(nri_plugin, synchronize_while_no_gpu_is_known)
 {
 	struct nt_container list[4];
-	struct nt_pod pods[2];
-	struct ef_pod pa, pb;
-	struct world w;
+	struct two t;
 
-	world_init(&w, 2, 10000);
-	ef_pod_shared(&pa, "a", &w.node, TIME, 0, 1000);
-	ef_pod_shared(&pb, "b", &w.node, TIME, 1, 1000);
-	pods[0] = pod_of(&pa);
-	pods[1] = pod_of(&pb);
+	two_init(&t, 2, 10000, 1, 1000);
 	list[0] = running("a1", "a", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0),
-			  process_put(&w, "/k/a1"));
+			  process_put(&t.w, "/k/a1"));
 	list[1] = running("a2", "a", "proxy", "NVIDIA_VISIBLE_DEVICES=all", 0);
 	list[1].mounts[0].target = NULL;
 	list[2] = running("b1", "b", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(1), 0);
 	list[3] = running("b2", "b", "other", "NVIDIA_VISIBLE_DEVICES=all", 0);
 	list[3].mounts[0].target = NULL;
-	know_gpus(&w, 0);
-	cr_expect_eq(synchronize(&w, 2, pods, 4, list, false).code, 0);
-	expect_log(&w, "");
-	cr_expect(en_plugin_waits(w.plugin));
-	expect_ok(&w, "StopContainer", &pb, &list[2]);
-	expect_ok(&w, "RemoveContainer", &pb, &list[3]);
-	know_gpus(&w, 2);
-	cr_expect_not(en_plugin_waits(w.plugin));
-	expect_log(&w, "slipped a2 ns/a/proxy: NVIDIA_VISIBLE_DEVICES is \"all\", not void;");
-	cr_expect_eq(holdings(&w), 1);
-	know_gpus(&w, 2);
-	expect_log(&w, "");
+	know_gpus(&t.w, 0);
+	cr_expect_eq(synchronize(&t.w, 2, t.pods, 4, list, false).code, 0);
+	expect_log(&t.w, "");
+	cr_expect(en_plugin_waits(t.w.plugin));
+	expect_ok(&t.w, "StopContainer", &t.b, &list[2]);
+	expect_ok(&t.w, "RemoveContainer", &t.b, &list[3]);
+	know_gpus(&t.w, 2);
+	cr_expect_not(en_plugin_waits(t.w.plugin));
+	expect_log(&t.w, "slipped a2 ns/a/proxy: NVIDIA_VISIBLE_DEVICES is \"all\", not void;");
+	cr_expect_eq(holdings(&t.w), 1);
+	know_gpus(&t.w, 2);
+	expect_log(&t.w, "");
 	/* What was known stays known. */
-	know_gpus(&w, 0);
-	cr_expect_eq(synchronize(&w, 1, pods, 1, list, false).code, 0);
-	cr_expect_not(en_plugin_waits(w.plugin));
-	cr_expect_eq(holdings(&w), 1);
+	know_gpus(&t.w, 0);
+	cr_expect_eq(synchronize(&t.w, 1, t.pods, 1, list, false).code, 0);
+	cr_expect_not(en_plugin_waits(t.w.plugin));
+	cr_expect_eq(holdings(&t.w), 1);
 	/* A new connection tells all of it again. */
 	list[2].id = "b3";
-	cr_expect_eq(synchronize(&w, 2, pods, 3, list, false).code, 0);
-	cr_expect(en_plugin_waits(w.plugin));
-	cr_expect_eq(synchronize(&w, 0, NULL, 0, NULL, false).code, 0);
-	cr_expect_not(en_plugin_waits(w.plugin));
-	know_gpus(&w, 2);
-	cr_expect_eq(holdings(&w), 0);
-	expect_log(&w, "");
-	ef_pod_fini(&pa);
-	ef_pod_fini(&pb);
-	world_fini(&w);
+	cr_expect_eq(synchronize(&t.w, 2, t.pods, 3, list, false).code, 0);
+	cr_expect(en_plugin_waits(t.w.plugin));
+	cr_expect_eq(synchronize(&t.w, 0, NULL, 0, NULL, false).code, 0);
+	cr_expect_not(en_plugin_waits(t.w.plugin));
+	know_gpus(&t.w, 2);
+	cr_expect_eq(holdings(&t.w), 0);
+	expect_log(&t.w, "");
+	two_fini(&t);
 }
 
 Test(nri_plugin, pods_that_are_gone)
 {
 	const char *const there[] = {"a"};
 	struct nt_container c[2];
-	struct nt_pod pods[2];
-	struct ef_pod pa, pb;
-	struct world w;
+	struct two t;
 
-	world_init(&w, 1, 10000);
-	ef_pod_shared(&pa, "a", &w.node, TIME, 0, 1000);
-	ef_pod_shared(&pb, "b", &w.node, TIME, 0, 1000);
-	pods[0] = pod_of(&pa);
-	pods[1] = pod_of(&pb);
+	two_init(&t, 1, 10000, 0, 1000);
 	c[0] = running("a1", "a", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
 	c[1] = running("b1", "b", "main", "NVIDIA_VISIBLE_DEVICES=" GPU(0), 0);
-	cr_expect_eq(synchronize(&w, 2, pods, 2, c, false).code, 0);
-	en_plugin_keep_pods(w.plugin, 1, there);
-	cr_expect_eq(holdings(&w), 1);
-	en_plugin_keep_pods(w.plugin, 0, NULL);
-	cr_expect_eq(holdings(&w), 0);
-	ef_pod_fini(&pa);
-	ef_pod_fini(&pb);
-	world_fini(&w);
+	cr_expect_eq(synchronize(&t.w, 2, t.pods, 2, c, false).code, 0);
+	en_plugin_keep_pods(t.w.plugin, 1, there);
+	cr_expect_eq(holdings(&t.w), 1);
+	en_plugin_keep_pods(t.w.plugin, 0, NULL);
+	cr_expect_eq(holdings(&t.w), 0);
+	two_fini(&t);
 }
 
 /* ---- limits that change ---- */

@@ -3,6 +3,25 @@
 
 #include "test/unit/nri_scene.h"
 
+/* A pod "u" with a share, and a runtime that is connected; the next CreateContainer is held up, and late after
+ * budget_ms (0: as ever). */
+static void scene_with_hold(struct scene *s, struct ef_pod *p, int64_t budget_ms, bool fail_open)
+{
+	scene_init(s);
+	s->options.budget_ms = budget_ms;
+	s->options.fail_open = fail_open;
+	ef_pod_shared(p, "u", &s->node, TIME, 0, 1000);
+	scene_start(s);
+	cr_assert_eq(fake_runtime_handshake(&s->runtime, NULL), 0x2628);
+	atomic_store(&s->hold, EN_NRI_CREATE + 1);
+}
+
+static void scene_end(struct scene *s, struct ef_pod *p)
+{
+	scene_fini(s);
+	ef_pod_fini(p);
+}
+
 /* ---- late answers ---- */
 
 Test(nri_runtime, a_late_create_is_refused_in_time_and_undone)
@@ -14,12 +33,7 @@ Test(nri_runtime, a_late_create_is_refused_in_time_and_undone)
 	int64_t begin;
 	struct timespec ts;
 
-	scene_init(&s);
-	s.options.budget_ms = 50;
-	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
-	scene_start(&s);
-	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
-	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	scene_with_hold(&s, &p, 50, false);
 	put_container(&b, &p, "c1", "main");
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	begin = ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
@@ -44,8 +58,7 @@ Test(nri_runtime, a_late_create_is_refused_in_time_and_undone)
 	cr_expect_eq(figures(&s).late, 3);
 	cr_expect(figures(&s).connected);
 	buf_fini(&b);
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 }
 
 /* While the second thread takes it back, the first one has done with the call, and reads on. */
@@ -56,12 +69,7 @@ Test(nri_runtime, a_late_create_is_undone_by_its_own_name)
 	struct scene s;
 
 	mallopt(M_PERTURB, 0xa5); /* what was freed is not what it was */
-	scene_init(&s);
-	s.options.budget_ms = 30;
-	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
-	scene_start(&s);
-	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
-	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	scene_with_hold(&s, &p, 30, false);
 	atomic_store(&s.hold_undo, true);
 	put_container(&b, &p, "c1", "main");
 	cr_expect_eq(fake_runtime_call(&s.runtime, "CreateContainer", &b, PATIENCE, NULL, NULL, 0),
@@ -79,8 +87,7 @@ Test(nri_runtime, a_late_create_is_undone_by_its_own_name)
 	cr_expect_str_eq(s.undone_id, "c1");
 	cr_expect_eq(holdings(&s), 0);
 	buf_fini(&b);
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 }
 
 /* A driver that hangs in one call must not keep the pods of the node from starting that want no GPU. */
@@ -92,16 +99,11 @@ Test(nri_runtime, late_calls_for_others_pass)
 	struct ef_pod p, other, unplaced;
 	struct scene s;
 
-	scene_init(&s);
-	s.options.budget_ms = 30;
-	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
 	ef_pod_init(&other, "o");
 	ef_pod_annotate(&other, "tessera.dev/whatever", "x");
 	ef_pod_init(&unplaced, "v");
 	ef_pod_annotate(&unplaced, "gpu-memory", "1000");
-	scene_start(&s);
-	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
-	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	scene_with_hold(&s, &p, 30, false);
 	put_container(&b, &p, "c1", "main");
 	(void)fake_runtime_send(&s.runtime, "CreateContainer", &b);
 	sem_wait(&s.held);
@@ -114,8 +116,7 @@ Test(nri_runtime, late_calls_for_others_pass)
 	atomic_store(&s.hold, 0);
 	sem_post(&s.go_on);
 	buf_fini(&b);
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 	ef_pod_fini(&other);
 	ef_pod_fini(&unplaced);
 }
@@ -126,19 +127,12 @@ Test(nri_runtime, fail_open_lets_late_calls_pass)
 	struct ef_pod p;
 	struct scene s;
 
-	scene_init(&s);
-	s.options.budget_ms = 30;
-	s.options.fail_open = true;
-	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
-	scene_start(&s);
-	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
-	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	scene_with_hold(&s, &p, 30, true);
 	cr_expect_eq(call(&s, "CreateContainer", &p, "c1", "main", &answer), 0);
 	cr_expect_eq(answer.len, 0);
 	sem_post(&s.go_on);
 	buf_fini(&answer);
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 }
 
 /* A call is at work when the connection goes: its answer must not reach the next one. */
@@ -148,11 +142,7 @@ Test(nri_runtime, a_connection_lost_in_the_middle_of_a_call)
 	struct ef_pod p;
 	struct scene s;
 
-	scene_init(&s);
-	ef_pod_shared(&p, "u", &s.node, TIME, 0, 1000);
-	scene_start(&s);
-	cr_assert_eq(fake_runtime_handshake(&s.runtime, NULL), 0x2628);
-	atomic_store(&s.hold, EN_NRI_CREATE + 1);
+	scene_with_hold(&s, &p, 0, false);
 	put_container(&b, &p, "c1", "main");
 	fake_runtime_send(&s.runtime, "CreateContainer", &b);
 	sem_wait(&s.held);
@@ -165,8 +155,7 @@ Test(nri_runtime, a_connection_lost_in_the_middle_of_a_call)
 	cr_expect_eq(holdings(&s), 0);
 	life_of_a_container(&s, &p);
 	buf_fini(&b);
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 }
 
 /* ---- coming back ---- */
@@ -190,8 +179,7 @@ Test(nri_runtime, restarts_of_the_runtime)
 	}
 	cr_expect_eq(figures(&s).connections, 5);
 	cr_expect(figures(&s).why[0] != '\0');
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 }
 
 /* The runtime does not know VALIDATE although its version says so: it hangs up after Configure. */
@@ -289,8 +277,7 @@ Test(nri_runtime, a_given_connection)
 	for (int i = 0; i < PATIENCE && !figures(&s).ended; i++)
 		usleep(1000);
 	cr_expect(figures(&s).ended);
-	scene_fini(&s);
-	ef_pod_fini(&p);
+	scene_end(&s, &p);
 }
 
 Test(nri_runtime, stop_at_any_time)

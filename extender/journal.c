@@ -281,16 +281,14 @@ static void journal_free(struct ex_journal *j)
 	free(j);
 }
 
-struct ex_journal *ex_journal_open(const char *path, bool sync, const struct ex_journal_reader *r,
-				   size_t *ret_torn, struct err *err)
+int ex_journal_open(const char *path, bool sync, const struct ex_journal_reader *r,
+		    struct ex_journal **ret, size_t *ret_torn, struct err *err)
 {
 	struct ex_journal *j = calloc(1, sizeof(*j));
 	int rc;
 
-	if (j == NULL) {
-		err_set(err, ERR_NOMEM, "%s: out of memory", path);
-		return NULL;
-	}
+	if (j == NULL)
+		return err_set(err, ERR_NOMEM, "%s: out of memory", path);
 	j->fd = -1;
 	j->sync = sync;
 	j->last = &j->first;
@@ -303,10 +301,11 @@ struct ex_journal *ex_journal_open(const char *path, bool sync, const struct ex_
 		rc = load(j, r, ret_torn, err);
 	if (rc == 0 && pthread_create(&j->thread, NULL, writer, j) != 0)
 		rc = err_set(err, ERR_IO, "%s: cannot start a thread", path);
-	if (rc == 0)
-		return j;
-	journal_free(j);
-	return NULL;
+	if (rc < 0)
+		journal_free(j);
+	else
+		*ret = j;
+	return rc;
 }
 
 void ex_journal_close(struct ex_journal *j)

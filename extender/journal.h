@@ -66,8 +66,8 @@ struct ex_journal_entry {
  * bytes; text that is not the start of a record is ERR_INVALID and stays) and starts the
  * writer's thread. sync: a line is done when it is on the disk.
  * ERR_CONFLICT: another process has it open. ERR_IO, ERR_TOO_LARGE, ERR_NOMEM, ex_journal_read(). */
-struct ex_journal *ex_journal_open(const char *path, bool sync, const struct ex_journal_reader *r,
-				   size_t *ret_torn, struct err *err);
+int ex_journal_open(const char *path, bool sync, const struct ex_journal_reader *r,
+		    struct ex_journal **ret, size_t *ret_torn, struct err *err);
 /* Would it be opened, beside a process that has it open perhaps? Reads it through r and changes nothing; where
  * there is none, its folder must let one be made. Errors as above. */
 int ex_journal_check(const char *path, const struct ex_journal_reader *r, struct err *err);

@@ -220,12 +220,13 @@ int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, s
 	struct ex_journal_reader r = {.bind = replay_bind, .release = replay_release, .ctx = s};
 	size_t torn = 0;
 	char quoted[512];
+	int rc;
 
 	pthread_mutex_lock(&s->lock); /* the price thread may look in already */
-	s->journal = ex_journal_open(path, sync, &r, &torn, err);
+	rc = ex_journal_open(path, sync, &r, &s->journal, &torn, err);
 	pthread_mutex_unlock(&s->lock);
-	if (s->journal == NULL)
-		return ERR_IO;
+	if (rc < 0)
+		return rc;
 	if (torn > 0)
 		log_event(s->cfg.log, LOG_LEVEL_WARN, "journal-torn",
 			  "file=%s bytes=%zu action=\"cut off: the last write was not finished\"",

@@ -1,10 +1,13 @@
 /* The programs as they are called: 0, 2 for what is wrong with the call, 1 for all that fails otherwise. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,6 +114,56 @@ Test(exit_status, what_fails_otherwise_is_1)
 	buf_reset(&out);
 	/* A hook that cannot do its work. */
 	cr_expect_eq(call("tessera-hook --gpu=GPU-1:1:1", &out), 1, "%s", buf_str(&out));
+	buf_fini(&out);
+}
+
+/* Whoever types the name of a pipe, or forgets one, must be able to end it. */
+Test(exit_status, a_program_that_still_reads_can_be_ended)
+{
+	char program[600], part[4096];
+	int ends[2], status = 0;
+	pid_t pid;
+
+	cr_assert_eq(pipe(ends), 0);
+	snprintf(program, sizeof(program), "%s/tessera-extender", h.build);
+	pid = fork();
+	if (pid == 0) {
+		dup2(ends[0], STDIN_FILENO);
+		close(ends[0]);
+		close(ends[1]);
+		execl(program, program, "--cluster", "-", (char *)NULL);
+		_exit(127);
+	}
+	cr_assert_gt(pid, 0);
+	close(ends[0]);
+	/* More than a pipe holds: the last write returns when it reads. */
+	memset(part, ' ', sizeof(part));
+	for (int i = 0; i < 64; i++)
+		cr_assert_eq(write(ends[1], part, sizeof(part)), sizeof(part));
+	cr_assert_eq(kill(pid, SIGTERM), 0);
+	close(ends[1]);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "status %x", status);
+}
+
+/* Who holds the journal is no mistake in the call. */
+Test(exit_status, a_journal_in_use_is_1)
+{
+	struct buf out = BUF_INIT;
+	char line[700];
+	int fd;
+
+	hardware_file(&h, "j.log", "%s", "");
+	fd = open(hardware_path(&h, "j.log"), O_RDONLY | O_CLOEXEC);
+	cr_assert(fd >= 0 && flock(fd, LOCK_EX) == 0);
+	snprintf(line, sizeof(line),
+		 "tessera-extender --cluster=deploy/demo/cluster.json --listen=127.0.0.1:0 "
+		 "--journal=%s",
+		 hardware_path(&h, "j.log"));
+	cr_expect_eq(call(line, &out), 1, "%s", buf_str(&out));
+	cr_expect(strstr(buf_str(&out), "--journal: ") != NULL, "%s", buf_str(&out));
+	cr_expect(strstr(buf_str(&out), "in use by another process") != NULL, "%s", buf_str(&out));
+	close(fd);
 	buf_fini(&out);
 }
 

@@ -195,8 +195,10 @@ static struct ex_journal *open_it(struct seen *s, size_t *torn, struct err *err)
 {
 	struct ex_journal_reader r = {.bind = on_bind, .release = on_release, .ctx = s};
 
+	struct ex_journal *j = NULL;
+
 	memset(s, 0, sizeof(*s));
-	return ex_journal_open(path, true, &r, torn, err);
+	return ex_journal_open(path, true, &r, &j, torn, err) == 0 ? j : NULL;
 }
 
 Test(extender_journal_file, keeps_what_was_appended)

@@ -82,8 +82,10 @@ static const struct option_row rows[] = {
 	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.",
 	 OPTION_TEXT, AT(listen), 0, 0, false},
 	{"journal", "FILE", "TESSERA_JOURNAL", NULL,
-	 "Record binds and releases in this file (about 1 KB a bind, 4 GiB at most) and replay it at "
-	 "start; without it they last as long as the process.",
+	 "Record binds and releases in this file and replay it at start; without it they last as long "
+	 "as the process. About 1 KB a bind; from 64 MiB on it is written anew, by way of FILE.new, "
+	 "without pods that were released, but for the newest 16 MiB. Not to be moved, rotated or "
+	 "written by others while in use; an old copy forgets what came later.",
 	 OPTION_TEXT, AT(journal), 0, 0, false},
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",

@@ -49,6 +49,18 @@ static int call(const char *line, struct buf *out)
 	return WEXITSTATUS(status);
 }
 
+/* The text with our folder in the place of each %s. */
+static void fill(const char *text, char *ret, size_t cap)
+{
+	const char *at;
+	size_t len = 0;
+
+	for (; (at = strstr(text, "%s")) != NULL; text = at + 2)
+		len += (size_t)snprintf(ret + len, cap - len, "%.*s%s", (int)(at - text), text,
+					h.dir);
+	snprintf(ret + len, cap - len, "%s", text);
+}
+
 Test(exit_status, what_is_wrong_with_the_call_is_2)
 {
 	static const struct {
@@ -110,19 +122,40 @@ Test(exit_status, a_full_disk_is_1)
 	}
 }
 
-/* A file of allocations that is wrong is input, too. */
+/* A file of the agent that is wrong is input, too; the message names option and file. */
 Test(exit_status, files_of_the_agent)
 {
-	struct buf out = BUF_INIT;
-	char line[900];
+	static const struct {
+		const char *option, *words;
+	} calls[] = {
+		{"--static=%s/static.json", "--static: %s/static.json: allocations: missing, or"},
+		{"--static=%s/none.json", "--static: %s/none.json: No such file"},
+		{"--static=%s", "--static: %s: Is a directory"},
+		{"--kubeconfig=%s/none", "--kubeconfig: %s/none: No such file"},
+		{"--kubeconfig=%s", "--kubeconfig: %s: Is a directory"},
+		{"--kubeconfig=%s/static.json", "--kubeconfig: %s/static.json: current-context"},
+		{"--hook-path=%s/hook --hook-source=%s/none", "--hook-source: %s/none: No such"},
+		{"--nri-index=x", "--nri-name, --nri-index: "},
+		{"--nri-name=a/b", "--nri-name, --nri-index: "},
+		{"--listen=nonsense", "--listen: \"nonsense\" is not ADDR:PORT"},
+	};
 
 	hardware_file(&h, "static.json", "{\"allocations\": 1}");
-	snprintf(line, sizeof(line),
-		 "tessera-enforcer run --node=n --mps=no --hook-path= --run-dir=%s/run --static=%s",
-		 h.dir, hardware_path(&h, "static.json"));
-	cr_expect_eq(call(line, &out), 2, "%s", buf_str(&out));
-	cr_expect(strstr(buf_str(&out), "allocations: missing, or not a list") != NULL);
-	buf_fini(&out);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		struct buf out = BUF_INIT;
+		char option[300], words[300], line[900];
+
+		fill(calls[i].option, option, sizeof(option));
+		fill(calls[i].words, words, sizeof(words));
+		snprintf(line, sizeof(line),
+			 "tessera-enforcer run --node=n --mps=no --hook-path= --run-dir=%s/run "
+			 "--nri-socket=%s/nri.sock --nvml=%s --state-dir= --kubelet-socket= "
+			 "--listen= %s",
+			 h.dir, h.dir, h.library, option);
+		cr_expect_eq(call(line, &out), 2, "%s: %s", option, buf_str(&out));
+		cr_expect(strstr(buf_str(&out), words) != NULL, "%s: %s", option, buf_str(&out));
+		buf_fini(&out);
+	}
 }
 
 Test(exit_status, what_fails_otherwise_is_1)

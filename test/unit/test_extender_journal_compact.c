@@ -52,7 +52,7 @@ Test(extender_journal_compact, a_line_that_is_gone_twice_or_moved_is_noticed)
 	struct err err;
 
 	for (int i = 1; i < 5; i++) {
-		char uid[8];
+		char uid[16];
 
 		snprintf(uid, sizeof(uid), "u%d", i);
 		put_bind(&b, uid, false);
@@ -494,7 +494,7 @@ Test(extender_journal_compact, a_service_finds_everything_as_it_was)
 		"\"nvidia.com/container.main.gpu-compute.request\":\"0.25\"",
 		"\"tessera.dev/container.main.mig-profile\":\"1g.5gb\"",
 	};
-	char *cluster = two_nodes(), *before, *after, uids[60][8];
+	char *cluster = two_nodes(), *before, *after, uids[60][16];
 	struct buf file, less = BUF_INIT;
 	struct err err = ERR_INIT;
 	bool bound[60] = {0};

@@ -157,32 +157,30 @@ static int replace_file(struct ex_journal *j, const struct buf *text, int *ret_f
 	return rc;
 }
 
-/* All of the file, read once more: what is not right on the disk is not copied. */
-static int read_all(const struct ex_journal *j, char **ret, struct err *err)
+/* What is left of the file, which is read once more: what is not right on the disk is not copied. */
+static int read_less(const struct ex_journal *j, struct buf *ret, uint32_t *ret_chain,
+		     struct err *err)
 {
-	size_t len;
+	char *text = NULL;
+	size_t len = 0;
 	int rc = check_file(j, err);
 
 	if (rc == 0)
-		rc = file_read(j->real, j->len, ret, &len, err);
-	if (rc == 0 && len != j->len) {
-		free(*ret);
+		rc = file_read(j->real, j->len, &text, &len, err);
+	if (rc == 0 && len != j->len)
 		rc = err_set(err, ERR_IO, "%s: somebody else writes into it", j->path);
-	}
+	if (rc == 0)
+		rc = ex_journal_compact(text, len, j->o.keep_bytes, ret, ret_chain, err);
+	free(text);
 	return rc;
 }
 
 static int compact(struct ex_journal *j, struct err *err)
 {
 	struct buf out = BUF_INIT;
-	uint32_t chain;
-	char *text;
-	int fd = -1, rc = read_all(j, &text, err);
+	uint32_t chain = 0;
+	int fd = -1, rc = read_less(j, &out, &chain, err);
 
-	if (rc < 0)
-		return rc;
-	rc = ex_journal_compact(text, j->len, j->o.keep_bytes, &out, &chain, err);
-	free(text);
 	if (rc == 0)
 		rc = replace_file(j, &out, &fd, err);
 	if (rc == 0) {

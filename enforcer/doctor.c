@@ -1,15 +1,16 @@
 #include "enforcer/doctor.h"
 
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cjson/cJSON.h>
 
 #include "base/file.h"
+#include "base/option_table.h"
 #include "enforcer/doctor_internal.h"
 #include "enforcer/limits.h"
 #include "enforcer/mps_internal.h"
@@ -31,9 +32,12 @@ enum en_check_result doctor_say(char text[EN_FINDING_CAP], enum en_check_result 
 	va_start(ap, fmt);
 	vsnprintf(text, EN_FINDING_CAP, fmt, ap);
 	va_end(ap);
+	/* Names of processes are whatever their owners want: neither a terminal nor JSON gets them raw. */
 	for (char *c = text; *c != '\0'; c++) {
 		if (*c == '\n' || *c == '\t')
 			*c = ' ';
+		else if ((unsigned char)*c < ' ' || (unsigned char)*c >= 0x7f)
+			*c = '?';
 	}
 	return r;
 }
@@ -84,18 +88,25 @@ bool doctor_has_word(const char *list, const char *word)
 	return false;
 }
 
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
 bool doctor_has_program(const char *name)
 {
 	const char *path = getenv("PATH");
 	char full[DOCTOR_PATH_CAP];
 
 	if (strchr(name, '/') != NULL)
-		return access(name, X_OK) == 0;
+		return is_program(name);
 	while (path != NULL && *path != '\0') {
 		size_t len = strcspn(path, ":");
 
 		snprintf(full, sizeof(full), "%.*s/%s", (int)len, path, name);
-		if (len > 0 && access(full, X_OK) == 0)
+		if (len > 0 && is_program(full))
 			return true;
 		path += len + (path[len] == ':');
 	}
@@ -221,52 +232,83 @@ struct command {
 	const char *root, *pipe_dir, *log_dir, *run_dir, *nri, *kubelet, *library, *control, *smi;
 };
 
-static const char usage[] =
-	"usage: tessera-enforcer doctor [--json] [--verbose] [--root=DIR] [--mps-pipe-dir=DIR]\n"
-	"       [--mps-log-dir=DIR] [--run-dir=DIR] [--nri-socket=PATH] [--kubelet-socket=PATH]\n"
-	"       [--nvml=PATH] [--mps-control=PATH] [--nvidia-smi=PATH]\n"
-	"Checks the sharing layer and the hardware of this node. Exit status: 0 no failure,\n"
-	"1 failures, 2 wrong usage.\n";
-
-/* 0, or the exit status. */
-static int parse(int argc, char *const *argv, struct command *ret)
-{
-	static const struct option longs[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"verbose", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},
-		{"root", required_argument, NULL, 'r'},
-		{"mps-pipe-dir", required_argument, NULL, 'p'},
-		{"mps-log-dir", required_argument, NULL, 'l'},
-		{"run-dir", required_argument, NULL, 'd'},
-		{"nri-socket", required_argument, NULL, 'n'},
-		{"kubelet-socket", required_argument, NULL, 'k'},
-		{"nvml", required_argument, NULL, 'b'},
-		{"mps-control", required_argument, NULL, 'c'},
-		{"nvidia-smi", required_argument, NULL, 's'},
-		{0},
-	};
-	const char **const text[] = {
-		['r'] = &ret->root,    ['p'] = &ret->pipe_dir, ['l'] = &ret->log_dir,
-		['d'] = &ret->run_dir, ['n'] = &ret->nri,      ['k'] = &ret->kubelet,
-		['b'] = &ret->library, ['c'] = &ret->control,  ['s'] = &ret->smi};
-	int c;
-
-	optind = 0; /* from the start, also when called again */
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", longs, NULL)) >= 0) {
-		if (c == 'j')
-			ret->json = true;
-		else if (c == 'v')
-			ret->verbose = true;
-		else if (c == 'h')
-			ret->help = true;
-		else if (c == '?')
-			return 2;
-		else
-			*text[c] = optarg;
+/* Variables are the agent's: in its pod the doctor looks where it does. */
+#define TEXT(name, arg, env, fallback, help, field)                                                \
+	{                                                                                          \
+		name, arg, env, fallback, help, OPTION_TEXT, offsetof(struct command, field), 0,   \
+			0, false                                                                   \
 	}
-	return optind == argc ? 0 : 2;
+#define FLAG(name, help, field)                                                                    \
+	{                                                                                          \
+		name, NULL, NULL, NULL, help, OPTION_FLAG, offsetof(struct command, field), 0, 0,  \
+			false                                                                      \
+	}
+static const struct option_row rows[] = {
+	FLAG("json", "Print JSON, with all checks.", json),
+	FLAG("verbose", "Print what is well, too.", verbose),
+	TEXT("root", "DIR", NULL, "", "Where the node's files are, if not at /.", root),
+	TEXT("mps-pipe-dir", "DIR", "TESSERA_PIPE_DIR", "/run/nvidia-mps", "Pipe directory of MPS.",
+	     pipe_dir),
+	TEXT("mps-log-dir", "DIR", "TESSERA_MPS_LOG_DIR", "/var/log/nvidia-mps", "Its logs.",
+	     log_dir),
+	TEXT("run-dir", "DIR", NULL, "/run/tessera/mps", "The agent's own files about MPS.",
+	     run_dir),
+	TEXT("nri-socket", "PATH", "TESSERA_NRI_SOCKET", "/var/run/nri/nri.sock",
+	     "The runtime's NRI socket.", nri),
+	TEXT("kubelet-socket", "PATH", "TESSERA_KUBELET_SOCKET",
+	     "/var/lib/kubelet/pod-resources/kubelet.sock",
+	     "Tells which GPUs a device plugin gave away; empty: not looked for.", kubelet),
+	TEXT("nvml", "PATH", "TESSERA_NVML", "",
+	     "libnvidia-ml.so.1, where the loader does not find it.", library),
+	TEXT("mps-control", "PATH", "TESSERA_MPS_CONTROL", "nvidia-cuda-mps-control",
+	     "The tool of MPS.", control),
+	TEXT("nvidia-smi", "PATH", "TESSERA_NVIDIA_SMI", "nvidia-smi",
+	     "For limits, without NVML's calls.", smi),
+	FLAG("help", "Print this and exit.", help),
+};
+static const struct option_table table = {rows, sizeof(rows) / sizeof(rows[0]), NULL};
+
+static void put_help(struct buf *b)
+{
+	buf_puts(b, "usage: tessera-enforcer doctor [option...]\n\n"
+		    "Checks the sharing layer and the hardware of this node.\n\n");
+	option_help(&table, b);
+	buf_puts(b, "\nexit status: 0 no failure; 1 failures, or all else that fails; 2 wrong "
+		    "options\n");
+}
+
+static int check_options(const struct command *c, struct err *err)
+{
+	const struct {
+		const char *name, *path;
+		bool may_be_empty;
+	} paths[] = {{"root", c->root, true},
+		     {"mps-pipe-dir", c->pipe_dir, false},
+		     {"mps-log-dir", c->log_dir, false},
+		     {"run-dir", c->run_dir, false},
+		     {"nri-socket", c->nri, false},
+		     {"kubelet-socket", c->kubelet, true}};
+	struct stat st;
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		if (paths[i].path[0] != '/' && !(paths[i].may_be_empty && paths[i].path[0] == '\0'))
+			return err_set(err, ERR_INVALID, "--%s: \"%.100s\" is no absolute path",
+				       paths[i].name, paths[i].path);
+	}
+	if (c->root[0] != '\0' && (stat(c->root, &st) != 0 || !S_ISDIR(st.st_mode)))
+		return err_set(err, ERR_INVALID, "--root: \"%.200s\" is no folder", c->root);
+	return 0;
+}
+
+static int parse(int argc, char *const *argv, struct command *ret, struct err *err)
+{
+	int r = option_defaults(&table, ret, err);
+
+	if (r == 0)
+		r = option_environment(&table, ret, NULL, err);
+	if (r == 0)
+		r = option_arguments(&table, ret, 1, argc, argv, err);
+	return r == 0 && !ret->help ? check_options(ret, err) : r;
 }
 
 /* What the checks need, from the options; the rest is freed by the caller. */
@@ -316,9 +358,10 @@ static bool is_known(void *ctx, uint32_t pid)
 static int prepare(const struct command *c, struct parts *p, struct err *err)
 {
 	char proc[EN_PATH_CAP], root[EN_PATH_CAP]; /* not used after the run below */
+	const char *library = c->library[0] != '\0' ? c->library : NULL;
 	struct en_probe_options po = {
-		.library = c->library, .root = c->root, .is_ours = is_known, .ctx = root};
-	struct en_limits_options lo = {.library = c->library, .smi = c->smi};
+		.library = library, .root = c->root, .is_ours = is_known, .ctx = root};
+	struct en_limits_options lo = {.library = library, .smi = c->smi};
 	struct en_mps_options mo = {.control = c->control,
 				    .pipe_dir = c->pipe_dir,
 				    .log_dir = c->log_dir,
@@ -382,28 +425,20 @@ static int run(const struct command *c, struct buf *out, struct err *err)
 
 int en_doctor_main(int argc, char *const *argv, int out_fd)
 {
-	struct command c = {.root = "",
-			    .pipe_dir = "/run/nvidia-mps",
-			    .log_dir = "/var/log/nvidia-mps",
-			    .run_dir = "/run/tessera/mps",
-			    .nri = "/var/run/nri/nri.sock",
-			    .kubelet = "/var/lib/kubelet/pod-resources/kubelet.sock",
-			    .control = "nvidia-cuda-mps-control",
-			    .smi = "nvidia-smi"};
+	struct command c = {0};
 	struct buf out = BUF_INIT;
 	struct err err = ERR_INIT;
-	int r = parse(argc, argv, &c);
+	int r = parse(argc, argv, &c, &err);
 
-	if (r != 0 || c.help) {
-		(void)file_write_all(out_fd, usage, sizeof(usage) - 1);
-		return r;
-	}
-	r = run(&c, &out, &err);
+	if (r == 0 && c.help)
+		put_help(&out);
+	else if (r == 0)
+		r = run(&c, &out, &err);
 	if (r < 0) {
-		buf_printf(&out, "doctor: %s\n", err.msg);
-		r = 1;
+		fprintf(stderr, "tessera-enforcer doctor: %s\n", err.msg);
+		r = err_exit_status(r);
 	}
-	if (file_write_all(out_fd, out.data, out.len) != 0)
+	if (!buf_ok(&out) || file_write_all(out_fd, out.data, out.len) != 0)
 		r = 1;
 	buf_fini(&out);
 	return r;

@@ -93,9 +93,8 @@ void en_doctor_print(const struct en_doctor_report *r, bool verbose, struct buf 
  * "remedy"}]}. ERR_NOMEM. */
 int en_doctor_json(const struct en_doctor_report *r, struct buf *out, struct err *err);
 
-/* `tessera-enforcer doctor [--json] [--verbose] [--root=DIR] [--mps-pipe-dir=DIR] [--mps-log-dir=DIR]
- * [--run-dir=DIR] [--nri-socket=PATH] [--nvml=PATH] [--mps-control=PATH] [--nvidia-smi=PATH]`; argv[0] is
- * the word doctor. Writes to out_fd. Exit status: 0 no failure, 1 failures, 2 wrong usage. */
+/* `tessera-enforcer doctor [option...]`, see its --help; argv[0] is the word doctor. Findings go to out_fd, what is
+ * wrong with the call to standard error. Exit status: 0 no failure, 1 failures, 2 wrong options. */
 int en_doctor_main(int argc, char *const *argv, int out_fd);
 
 #endif

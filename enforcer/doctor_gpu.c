@@ -60,7 +60,7 @@ static enum en_check_result driver_match(const struct en_doctor_env *env, char t
 				  "/proc/driver/nvidia/version cannot be read");
 	if (!env->probe->driver_ok)
 		r = doctor_say(text, EN_CHECK_SKIP, "the library does not answer");
-	else if (strstr(version, env->probe->driver) != NULL)
+	else if (doctor_has_word(version, env->probe->driver))
 		r = doctor_say(text, EN_CHECK_OK, "kernel module and library are %s",
 			       env->probe->driver);
 	else
@@ -195,24 +195,28 @@ static enum en_check_result gpu_persistence(const struct en_doctor_env *env,
 	return each(env, text, EN_CHECK_WARN, no_persistence, "the driver stays loaded");
 }
 
-static bool wrong_compute_mode(const struct en_probe_gpu *g, char text[EN_FINDING_CAP])
+static bool prohibited(const struct en_probe_gpu *g, char text[EN_FINDING_CAP])
 {
-	doctor_say(text, EN_CHECK_FAIL, "%s: compute mode is %s", g->uuid,
-		   g->state.compute_mode == 2 ? "PROHIBITED" : "EXCLUSIVE_PROCESS");
-	return g->state.compute_mode == 2 || g->state.compute_mode == 3;
+	doctor_say(text, EN_CHECK_FAIL, "%s: compute mode is PROHIBITED", g->uuid);
+	return g->state.compute_mode == 2;
+}
+
+static bool not_shared(const struct en_probe_gpu *g, char text[EN_FINDING_CAP])
+{
+	if (prohibited(g, text))
+		return true;
+	doctor_say(text, EN_CHECK_FAIL, "%s: compute mode is EXCLUSIVE_PROCESS", g->uuid);
+	return g->state.compute_mode == 3;
 }
 
 /* In exclusive mode, clients with contexts of their own (time-slicing) cannot start; legacy MPS likes it. */
 static enum en_check_result gpu_compute_mode(const struct en_doctor_env *env,
 					     char text[EN_FINDING_CAP])
 {
-	enum en_check_result r = each(env, text, EN_CHECK_FAIL, wrong_compute_mode,
-				      "compute mode is the default one");
+	bool legacy = (env->probe->features & EN_FEATURE_MPS_V3) == 0;
 
-	if (r == EN_CHECK_FAIL && (env->probe->features & EN_FEATURE_MPS_V3) == 0 &&
-	    strstr(text, "EXCLUSIVE") != NULL)
-		r = EN_CHECK_OK;
-	return r;
+	return each(env, text, EN_CHECK_FAIL, legacy ? prohibited : not_shared,
+		    legacy ? "no GPU is closed to programs" : "compute mode is the default one");
 }
 
 static bool is_foreign(const struct en_probe_gpu *g, char text[EN_FINDING_CAP])

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/quantity.h"
@@ -143,6 +144,15 @@ static const struct en_probe_gpu *find_gpu(const struct en_doctor_env *env, cons
 	return NULL;
 }
 
+/* Has it ended since it was found? Then there is nothing to keep any more. */
+static bool gone(const struct en_doctor_env *env, const struct en_doctor_container *c)
+{
+	char path[64], buf[DOCTOR_PATH_CAP];
+
+	snprintf(path, sizeof(path), "/proc/%u", c->pid);
+	return c->pid != 0 && access(doctor_path(env, path, buf), F_OK) != 0;
+}
+
 /* Can limits be asked for at all? */
 static enum en_check_result way(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
@@ -181,11 +191,13 @@ static enum en_check_result in_force(const struct en_doctor_env *env, char text[
 		for (size_t k = 0; c->by_cgroup && k < c->gpu_count; k++) {
 			struct err err = ERR_INIT;
 
-			checked++;
-			if (en_limits_check(env->limits, c->cgroup, c->gpus[k], c->soft_mib,
-					    c->hard_mib, &err) == 0)
+			bool wrong = en_limits_check(env->limits, c->cgroup, c->gpus[k],
+						     c->soft_mib, c->hard_mib, &err) != 0;
+
+			if (wrong && gone(env, c))
 				continue;
-			if (bad++ == 0)
+			checked++;
+			if (wrong && bad++ == 0)
 				err_set(&first, ERR_CONFLICT, "%s: %.300s", c->name, err.msg);
 		}
 	}
@@ -214,12 +226,15 @@ static enum en_check_result leaf(const struct en_doctor_env *env, char text[EN_F
 			continue;
 		snprintf(path, sizeof(path), "%s/cgroup.procs", c->cgroup);
 		snprintf(pid, sizeof(pid), "%u", c->pid);
-		if (file_read(path, ENVIRON_MAX, &procs, &len, NULL) != 0)
+		if (file_read(path, ENVIRON_MAX, &procs, &len, NULL) != 0) {
+			if (gone(env, c))
+				continue;
 			return doctor_say(text, EN_CHECK_FAIL, "%s: %.200s cannot be read", c->name,
 					  path);
+		}
 		there = doctor_has_word(procs, pid);
 		free(procs);
-		if (!there)
+		if (!there && !gone(env, c))
 			return doctor_say(text, EN_CHECK_FAIL,
 					  "%s: process %u is not in %.200s, but below or elsewhere",
 					  c->name, c->pid, c->cgroup);

@@ -177,11 +177,15 @@ static enum en_check_result others(const struct en_doctor_env *env, char text[EN
 			continue;
 		link[len] = '\0';
 		name = strrchr(link, '/');
-		if (strcmp(name != NULL ? name + 1 : link, CONTROL_EXE) != 0)
+		name = name != NULL ? name + 1 : link;
+		/* After an upgrade of the driver the old one runs on. */
+		if (strcmp(name, CONTROL_EXE) != 0 && strcmp(name, CONTROL_EXE " (deleted)") != 0)
 			continue;
 		snprintf(path, sizeof(path), "/proc/%lld/environ", (long long)pid);
 		environment = doctor_read(env, path); /* NULs between entries read as line ends */
-		while (environment != NULL && environment[at] != '\0' && !ours) {
+		if (environment == NULL)              /* it has ended */
+			continue;
+		while (environment[at] != '\0' && !ours) {
 			size_t n = strcspn(environment + at, "\n");
 
 			ours = n == strlen(want) && memcmp(environment + at, want, n) == 0;

@@ -28,12 +28,15 @@ static bool is_v2(const struct en_doctor_env *env)
 
 static enum en_check_result cgroup_v2(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
+	char mount[DOCTOR_PATH_CAP];
+
 	if (is_v2(env))
 		return doctor_say(text, EN_CHECK_OK, "cgroup v2");
 	if ((env->probe->features & EN_FEATURE_MEMORY_LIMITS) == 0)
 		return doctor_say(text, EN_CHECK_SKIP, "not needed by this driver");
 	return doctor_say(text, EN_CHECK_FAIL,
-			  "/sys/fs/cgroup has no cgroup.controllers: this is not cgroup v2");
+			  "%.200s has no cgroup.controllers: this is not cgroup v2",
+			  doctor_cgroup(env, "", mount));
 }
 
 static enum en_check_result cgroup_dmem(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
@@ -75,18 +78,48 @@ static enum en_check_result dmem_gpus(const struct en_doctor_env *env, char text
 	return r;
 }
 
+/* Does a cgroup_disable=a,b of the kernel's command line, which may hold several, name it? */
+static bool cgroup_disabled(const char *cmdline, const char *name)
+{
+	static const char option[] = "cgroup_disable=";
+	size_t n = strlen(name);
+
+	for (const char *p = cmdline; (p = strstr(p, option)) != NULL;) {
+		bool starts = p == cmdline || p[-1] == ' ';
+
+		p += strlen(option);
+		while (starts && *p != '\0' && *p != ' ' && *p != '\n') {
+			size_t len = strcspn(p, ", \n");
+
+			if (len == n && memcmp(p, name, n) == 0)
+				return true;
+			p += len + (p[len] == ',');
+		}
+	}
+	return false;
+}
+
+/* Is the driver's accounting of memory off? Its registry words are "Name=number;...", decimal or 0x. */
+static bool accounting_off(const char *params)
+{
+	static const char word[] = "RmMemacctMode=";
+	const char *at = strstr(params, word);
+	char *end;
+
+	return at != NULL && strtoull(at + strlen(word), &end, 0) == 0 && end != at + strlen(word);
+}
+
 static enum en_check_result kernel_options(const struct en_doctor_env *env,
 					   char text[EN_FINDING_CAP])
 {
 	char *cmdline = doctor_read(env, "/proc/cmdline");
 	char *params = doctor_read(env, "/proc/driver/nvidia/params");
 	enum en_check_result r = doctor_say(text, EN_CHECK_OK, "nothing is switched off");
-	const char *disabled = cmdline != NULL ? strstr(cmdline, "cgroup_disable=") : NULL;
 
-	if (disabled != NULL && memmem(disabled, strcspn(disabled, " \n"), "dmem", 4) != NULL)
+	if (cmdline != NULL && cgroup_disabled(cmdline, "dmem"))
 		r = doctor_say(text, EN_CHECK_WARN,
 			       "the kernel was booted with cgroup_disable=dmem");
-	if (params != NULL && strstr(params, "RmMemacctMode=0") != NULL)
+	if (params != NULL && accounting_off(params))
 		r = doctor_say(
 			text, EN_CHECK_FAIL,
 			"the driver was loaded with RmMemacctMode=0: memory is not accounted");
@@ -125,29 +158,46 @@ static enum en_check_result privileges(const struct en_doctor_env *env, char tex
 	return doctor_say(text, EN_CHECK_OK, "CAP_SYS_ADMIN is there");
 }
 
+/* The least memory.max from the cgroup up to the root; -1: none is set or known. path is cut. */
+static int64_t least_limit(const struct en_doctor_env *env, char *path)
+{
+	int64_t least = -1, max;
+
+	for (;;) {
+		char below[DOCTOR_PATH_CAP], file[DOCTOR_PATH_CAP], *limit, *slash;
+
+		snprintf(below, sizeof(below), "%.900s/memory.max", path);
+		limit = doctor_read(env, doctor_cgroup(env, below, file));
+		if (limit != NULL)
+			limit[strcspn(limit, "\n")] = '\0';
+		if (limit != NULL && integer_parse(limit, 0, INT64_MAX, &max, NULL) == 0 &&
+		    (least < 0 || max < least))
+			least = max;
+		free(limit);
+		slash = strrchr(path, '/');
+		if (slash == NULL)
+			return least;
+		*slash = '\0';
+	}
+}
+
 /* The host memory that we may use: MPS takes about 50 MiB for each GPU, and too little shows up as CUDA
  * errors in clients. */
 static enum en_check_result own_memory(const struct en_doctor_env *env, char text[EN_FINDING_CAP])
 {
 	int64_t need = (int64_t)(OWN_MIB + OWN_MIB_EACH_GPU * env->probe->gpu_count) * MIB, max;
-	char *self = doctor_read(env, "/proc/self/cgroup"), path[DOCTOR_PATH_CAP], *limit;
+	char *self = doctor_read(env, "/proc/self/cgroup");
 	char *line = self != NULL ? strstr(self, "0::/") : NULL;
-	bool parsed;
 
 	if (line == NULL) {
 		free(self);
 		return doctor_say(text, EN_CHECK_SKIP, "no cgroup v2");
 	}
-	snprintf(path, sizeof(path), "/sys/fs/cgroup%.*s/memory.max", (int)strcspn(line + 3, "\n"),
-		 line + 3);
+	line += 3;
+	line[strcspn(line, "\n")] = '\0';
+	max = least_limit(env, line);
 	free(self);
-	limit = doctor_read(env, path);
-	if (limit == NULL)
-		return doctor_say(text, EN_CHECK_SKIP, "our cgroup has no memory.max");
-	limit[strcspn(limit, "\n")] = '\0';
-	parsed = integer_parse(limit, 0, INT64_MAX, &max, NULL) == 0;
-	free(limit);
-	if (parsed && max < need)
+	if (max >= 0 && max < need)
 		return doctor_say(text, EN_CHECK_WARN,
 				  "our memory limit is %lld MiB, %lld are wanted for %zu GPUs",
 				  (long long)(max / MIB), (long long)(need / MIB),

@@ -51,7 +51,7 @@ static int usage(FILE *to, int status)
 		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to,
 		"\n  --help, --version; `tessera-enforcer run --help` lists the agent's options\n\n" EN_EXIT_STATUS_TEXT);
-	return status;
+	return fflush(to) == 0 ? status : 1;
 }
 
 int main(int argc, char **argv)
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 		return usage(stdout, 0);
 	if (strcmp(argv[1], "--version") == 0) {
 		printf("tessera-enforcer %s\n", TESSERA_VERSION);
-		return 0;
+		return fflush(stdout) == 0 ? 0 : 1;
 	}
 	for (size_t i = 0; i < COMMANDS; i++) {
 		if (strcmp(commands[i].name, argv[1]) == 0)

@@ -153,6 +153,8 @@ int run_http_start(struct agent *a, struct err *err)
 		{0},
 	};
 
-	return a->o.listen[0] != '\0' ? en_http_start(a->o.listen, pages, a, a->log, &a->http, err)
-				      : 0;
+	int r = a->o.listen[0] != '\0' ? en_http_start(a->o.listen, pages, a, a->log, &a->http, err)
+				       : 0;
+
+	return r < 0 ? err_prefix(err, r, "--listen") : r;
 }

@@ -8,6 +8,9 @@
 #include "enforcer/doctor.h"
 #include "state/contract.h"
 
+#define NODE_MAX 253
+#define NODE_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
+
 #define AT(field) offsetof(struct en_run_options, field)
 
 static const struct option_row rows[] = {
@@ -141,12 +144,47 @@ static int check_gates(const char *list, struct err *err)
 	return 0;
 }
 
+/* Relative ones would depend on where the agent was started, and mean something else to containers. */
+static int check_paths(const struct en_run_options *o, struct err *err)
+{
+	const struct {
+		const char *name, *path;
+		bool may_be_empty;
+	} paths[] = {
+		{"nri-socket", o->nri_socket, false},
+		{"hook-path", o->hook_path, true},
+		{"hook-socket", o->hook_socket, o->hook_path[0] == '\0'},
+		{"pipe-dir", o->pipe_dir, false},
+		{"mps-log-dir", o->mps_log_dir, false},
+		{"run-dir", o->run_dir, false},
+		{"shm-dir", o->shm_dir, true},
+		{"cgroup-mount", o->cgroup_mount, true},
+		{"kubelet-socket", o->kubelet_socket, true},
+		{"state-dir", o->state_dir, true},
+	};
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		const char *path = paths[i].path;
+
+		if (path[0] != '/' && !(path[0] == '\0' && paths[i].may_be_empty))
+			return err_set(err, ERR_INVALID, "--%s: not an absolute path: \"%.100s\"",
+				       paths[i].name, path);
+	}
+	if (o->mps_control[0] == '\0' || o->smi[0] == '\0')
+		return err_set(err, ERR_INVALID, "--%s: \"\" is no program",
+			       o->smi[0] == '\0' ? "nvidia-smi" : "mps-control");
+	return 0;
+}
+
 static int check(const struct en_run_options *o, struct err *err)
 {
 	int rc;
 
 	if (o->node[0] == '\0')
 		return err_set(err, ERR_INVALID, "--node NAME (or NODE_NAME) is required");
+	if (strspn(o->node, NODE_CHARACTERS) != strlen(o->node) || strlen(o->node) > NODE_MAX)
+		return err_set(err, ERR_INVALID, "--node: \"%.100s\" is no name of a node",
+			       o->node);
 	if (log_level_parse(o->log_level) < 0)
 		return err_set(err, ERR_INVALID,
 			       "--log-level: \"%.100s\" is none of error, warn, info, debug",
@@ -154,18 +192,11 @@ static int check(const struct en_run_options *o, struct err *err)
 	rc = st_contract_prefix_check(o->prefix, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "--prefix");
-	if (o->hook_path[0] != '\0' && (o->hook_path[0] != '/' || o->hook_socket[0] != '/'))
-		return err_set(err, ERR_INVALID,
-			       "--hook-path, --hook-socket: not an absolute path: \"%.100s\", "
-			       "\"%.100s\"",
-			       o->hook_path, o->hook_socket);
 	if (o->static_file[0] != '\0' && o->kubeconfig[0] != '\0')
 		return err_set(err, ERR_INVALID,
 			       "--static and --kubeconfig: allocations come from one of them");
-	if (o->state_dir[0] != '\0' && o->state_dir[0] != '/')
-		return err_set(err, ERR_INVALID, "--state-dir: not an absolute path: \"%.100s\"",
-			       o->state_dir);
-	return check_gates(o->no_gate, err);
+	rc = check_paths(o, err);
+	return rc < 0 ? rc : check_gates(o->no_gate, err);
 }
 
 int en_run_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const char *name),

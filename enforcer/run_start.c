@@ -136,6 +136,12 @@ static int start_measuring(struct agent *a, struct err *err)
 	return 0;
 }
 
+/* A file that was named and cannot be used is wrong input, whatever is wrong with it. */
+static int wrong_input(int r, const char *option, struct err *err)
+{
+	return err_prefix(err, r == ERR_NOMEM ? r : ERR_INVALID, "%s", option);
+}
+
 int run_static_load(struct agent *a, struct err *err)
 {
 	const struct st_contract_options opt = {.prefix = a->o.prefix, .cdi = a->o.cdi};
@@ -146,7 +152,7 @@ int run_static_load(struct agent *a, struct err *err)
 		return 0;
 	r = en_static_load(a->o.static_file, a->o.node, &opt, &fresh, err);
 	if (r != 0)
-		return r;
+		return wrong_input(r, "--static", err);
 	pthread_mutex_lock(&a->lock);
 	{
 		struct en_static *old = a->statics;
@@ -187,8 +193,10 @@ static int start_client(struct agent *a, struct err *err)
 			  log_quote(why.msg, quoted, sizeof(quoted)));
 		return 0;
 	}
-	if (r != 0)
-		return err_set(err, r, "%s", why.msg);
+	if (r != 0) {
+		err_set(err, r, "%s", why.msg);
+		return a->o.kubeconfig[0] != '\0' ? wrong_input(r, "--kubeconfig", err) : r;
+	}
 	co.config = &config;
 	co.seed = (uint64_t)run_now_ms() ^ ((uint64_t)getpid() << 32);
 	r = ku_client_new(&co, &a->client, err);
@@ -244,6 +252,8 @@ static int start_nri(struct agent *a, struct err *err)
 	};
 	struct en_nri_handler h = en_nri_plugin_handler(a->plugin);
 
+	int r;
+
 	h.synchronized = on_synchronized;
 	h.synchronized_ctx = a;
 	/* Started by the runtime itself: it says so with these, and with nothing else. */
@@ -253,7 +263,8 @@ static int start_nri(struct agent *a, struct err *err)
 		no.name = getenv("NRI_PLUGIN_NAME") != NULL ? getenv("NRI_PLUGIN_NAME") : no.name;
 		no.idx = getenv("NRI_PLUGIN_IDX") != NULL ? getenv("NRI_PLUGIN_IDX") : no.idx;
 	}
-	return en_nri_start(&no, &h, &a->nri, err);
+	r = en_nri_start(&no, &h, &a->nri, err);
+	return r == ERR_INVALID ? err_prefix(err, r, "--nri-name, --nri-index") : r;
 }
 
 static int on_hook(void *ctx, const struct en_limit_request *r, struct err *err)
@@ -306,7 +317,9 @@ static int install_hook(struct agent *a, struct err *err)
 	if (strlen(a->o.hook_path) >= EN_PATH_CAP)
 		return err_set(err, ERR_INVALID, "--hook-path: the path is too long");
 	r = file_read(a->o.hook_source, HOOK_MAX, &data, &len, err);
-	if (r == 0 && !same_file(a->o.hook_path, data, len))
+	if (r != 0)
+		return wrong_input(r, "--hook-source", err);
+	if (!same_file(a->o.hook_path, data, len))
 		r = write_hook(a->o.hook_path, data, len, err);
 	free(data);
 	return r;

@@ -1,4 +1,5 @@
 /* Lines of the journal: to text and back. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +10,40 @@
 #include "extender/json.h"
 #include "kube/object.h"
 
-#define TAIL_LEN (sizeof(",\"crc\":\"01234567\"}") - 1)
+#define VERSION_AT (sizeof("{\"v\":") - 1)
 
-static uint32_t crc_of(const char *text, size_t len)
+/* ---- check sums ---- */
+
+void ex_journal_seal(struct buf *text, const char *record, size_t len, uint32_t *chain)
 {
-	return (uint32_t)crc32_z(0, (const Bytef *)text, len);
+	size_t from = text->len;
+
+	buf_put(text, record, len);
+	if (!buf_ok(text))
+		return;
+	if (len > VERSION_AT && text->data[from + VERSION_AT] == '1')
+		text->data[from + VERSION_AT] = '2'; /* an old line goes into a new file */
+	*chain = (uint32_t)crc32_z(*chain, (const Bytef *)text->data + from, len);
+	buf_printf(text, ",\"crc\":\"%08x\"}\n", *chain);
+}
+
+int ex_journal_line_check(const char *line, size_t len, uint32_t *chain, struct err *err)
+{
+	char tail[EX_JOURNAL_TAIL_LEN + 1];
+	uint32_t crc;
+	bool alone;
+
+	if (len <= EX_JOURNAL_TAIL_LEN)
+		return err_set(err, ERR_INVALID, "too short for a record");
+	alone = len > VERSION_AT && line[VERSION_AT] == '1';
+	crc = (uint32_t)crc32_z(alone ? 0 : *chain, (const Bytef *)line, len - EX_JOURNAL_TAIL_LEN);
+	snprintf(tail, sizeof(tail), ",\"crc\":\"%08x\"}", crc);
+	if (memcmp(tail, line + len - EX_JOURNAL_TAIL_LEN, EX_JOURNAL_TAIL_LEN) != 0)
+		return err_set(err, ERR_INVALID, "the check sum is wrong: %s",
+			       alone ? "the line was changed"
+				     : "the line was changed, or one before it is changed or gone");
+	*chain = crc;
+	return 0;
 }
 
 /* ---- requests ---- */
@@ -84,23 +114,15 @@ static void start(struct buf *line, struct ex_json *j, const char *event, const 
 {
 	*j = (struct ex_json){.b = line};
 	ex_json_begin(j, '{');
-	ex_json_key_i64(j, "v", 1);
+	ex_json_key_i64(j, "v", 2);
 	ex_json_key_string(j, "event", event);
 	ex_json_key_string(j, "uid", uid);
-}
-
-static void finish(struct buf *line, size_t from)
-{
-	if (buf_ok(line))
-		buf_printf(line, ",\"crc\":\"%08x\"}\n",
-			   crc_of(line->data + from, line->len - from));
 }
 
 void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const char *node,
 			 const struct st_decision *d, const struct st_annotations *annotations,
 			 const struct st_request *learned)
 {
-	size_t from = line->len;
 	struct ex_json j;
 
 	start(line, &j, "bind", pod->uid);
@@ -123,16 +145,13 @@ void ex_journal_put_bind(struct buf *line, const struct st_pod_ident *pod, const
 	ex_json_end(&j, '}');
 	if (learned != NULL)
 		put_request(&j, learned);
-	finish(line, from);
 }
 
 void ex_journal_put_release(struct buf *line, const char *uid)
 {
-	size_t from = line->len;
 	struct ex_json j;
 
 	start(line, &j, "release", uid);
-	finish(line, from);
 }
 
 /* ---- reading ---- */
@@ -278,9 +297,11 @@ static int read_event(const cJSON *obj, struct ku_arena *a, const struct ex_jour
 		      struct err *err)
 {
 	const char *event = text_of(obj, "event"), *uid = text_of(obj, "uid");
+	int64_t v = number_of(obj, "v");
 
-	if (event == NULL || uid == NULL || number_of(obj, "v") != 1)
-		return err_set(err, ERR_INVALID, "not a record of version 1 with event and uid");
+	if (event == NULL || uid == NULL || (v != 1 && v != 2))
+		return err_set(err, ERR_INVALID,
+			       "not a record of version 1 or 2 with event and uid");
 	if (strcmp(event, "bind") == 0)
 		return read_bind(obj, a, r, err);
 	if (strcmp(event, "release") == 0)
@@ -289,22 +310,15 @@ static int read_event(const cJSON *obj, struct ku_arena *a, const struct ex_jour
 }
 
 /* One line without its newline. */
-static int read_line(const char *line, size_t len, struct ku_arena *a,
+static int read_line(const char *line, size_t len, uint32_t *chain, struct ku_arena *a,
 		     const struct ex_journal_reader *r, struct err *err)
 {
-	struct buf tail = BUF_INIT;
 	cJSON *obj = NULL;
-	bool right;
 	int rc;
 
-	if (len <= TAIL_LEN)
-		return err_set(err, ERR_INVALID, "too short for a record");
-	buf_printf(&tail, ",\"crc\":\"%08x\"}", crc_of(line, len - TAIL_LEN));
-	right = buf_ok(&tail) && memcmp(tail.data, line + len - TAIL_LEN, TAIL_LEN) == 0;
-	buf_fini(&tail);
-	if (!right)
-		return err_set(err, ERR_INVALID, "the check sum is wrong: the line was changed");
-	rc = ku_json_parse(line, len, &obj, err);
+	rc = ex_journal_line_check(line, len, chain, err);
+	if (rc == 0)
+		rc = ku_json_parse(line, len, &obj, err);
 	if (rc == 0)
 		rc = read_event(obj, a, r, err);
 	cJSON_Delete(obj);
@@ -313,17 +327,18 @@ static int read_line(const char *line, size_t len, struct ku_arena *a,
 }
 
 int ex_journal_read(const char *text, size_t len, const struct ex_journal_reader *r,
-		    size_t *ret_good, struct err *err)
+		    struct ex_journal_end *ret, struct err *err)
 {
 	struct ku_arena *a = ku_arena_new();
 	const char *p = text, *end = text + len, *newline;
+	uint32_t chain = 0;
 	size_t number = 1;
 	int rc = 0;
 
 	if (a == NULL)
 		return err_set(err, ERR_NOMEM, "out of memory");
 	while (p < end && (newline = memchr(p, '\n', (size_t)(end - p))) != NULL) {
-		rc = read_line(p, (size_t)(newline - p), a, r, err);
+		rc = read_line(p, (size_t)(newline - p), &chain, a, r, err);
 		if (rc < 0) {
 			err_prefix(err, rc, "line %zu", number);
 			break;
@@ -333,6 +348,6 @@ int ex_journal_read(const char *text, size_t len, const struct ex_journal_reader
 	}
 	ku_arena_free(a);
 	if (rc == 0)
-		*ret_good = (size_t)(p - text);
+		*ret = (struct ex_journal_end){.good = (size_t)(p - text), .chain = chain};
 	return rc;
 }

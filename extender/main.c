@@ -50,7 +50,19 @@ static void raise_descriptors(struct log *log)
 			  (unsigned long long)r.rlim_cur, DESCRIPTORS);
 }
 
-/* The signals that end the program are waited for, in every thread's place. */
+/* SIGHUP waits from the start on until there is something to read again. */
+static void hold_hangup(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* The signals that end the program are waited for, in every thread's place: before the first thread, and
+ * after the files, for reading one (standard input, a pipe) may take for ever. */
 static void take_signals(sigset_t *set)
 {
 	sigemptyset(set);
@@ -58,7 +70,6 @@ static void take_signals(sigset_t *set)
 	sigaddset(set, SIGTERM);
 	sigaddset(set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, set, NULL);
-	signal(SIGPIPE, SIG_IGN);
 }
 
 static struct ex_service_config service_config(const struct ex_options *o, struct log *log)
@@ -91,17 +102,16 @@ static struct ex_service_config service_config(const struct ex_options *o, struc
 	};
 }
 
-static int load(struct ex_service *s, const struct ex_options *o, struct err *err)
+static int load_journal(struct ex_service *s, const struct ex_options *o, struct err *err)
 {
 	int rc;
 
-	rc = ex_service_load_file(s, o->cluster, err);
-	if (rc == 0)
-		rc = ex_service_start(s, err);
+	rc = ex_service_start(s, err);
 	if (rc < 0 || o->journal[0] == '\0')
 		return rc;
-	return o->check_config ? ex_service_check_journal(s, o->journal, err)
-			       : ex_service_open_journal(s, o->journal, o->journal_sync, err);
+	rc = o->check_config ? ex_service_check_journal(s, o->journal, err)
+			     : ex_service_open_journal(s, o->journal, o->journal_sync, err);
+	return rc < 0 ? err_prefix(err, rc, "--journal") : 0;
 }
 
 /* ---- an API server ---- */
@@ -126,15 +136,20 @@ static void make_identity(const struct ex_options *o, char *buf, size_t cap)
 
 static int read_kube(const struct ex_options *o, struct ku_config *ret, struct err *err)
 {
+	int rc;
+
 	if (o->in_cluster)
-		return ku_config_in_cluster(NULL, ret, err);
-	return ku_config_load(o->kubeconfig, o->context[0] != '\0' ? o->context : NULL, ret, err);
+		rc = ku_config_in_cluster(NULL, ret, err);
+	else
+		rc = ku_config_load(o->kubeconfig, o->context[0] != '\0' ? o->context : NULL, ret,
+				    err);
+	return rc < 0 ? err_prefix(err, rc, o->in_cluster ? "--in-cluster" : "--kubeconfig") : 0;
 }
 
 static int start_api(struct ex_service *s, const struct ex_options *o, const struct ku_config *kube,
 		     struct log *log, struct ex_api **ret, struct err *err)
 {
-	char identity[200];
+	char identity[EX_IDENTITY_MAX + 1];
 	struct ex_api_config cfg = {
 		.kube = kube,
 		.service = s,
@@ -268,8 +283,11 @@ static int run(struct program *p, struct err *err)
 		s = ex_service_new(&cfg, err);
 		rc = s != NULL ? 0 : ERR_NOMEM;
 	}
+	if (rc == 0 && embedded && (rc = ex_service_load_file(s, p->o.cluster, err)) < 0)
+		err_prefix(err, rc, "--cluster");
+	take_signals(&p->signals);
 	if (rc == 0 && embedded)
-		rc = load(s, &p->o, err);
+		rc = load_journal(s, &p->o, err);
 	p->reading = rc < 0;
 	if (rc == 0 && check && (rc = listen_check(p->o.listen, err)) < 0)
 		err_prefix(err, rc, "--listen");
@@ -296,7 +314,7 @@ int main(int argc, char **argv)
 	if (rc == 0 && (p.o.help || p.o.version))
 		return print(p.o.help ? ex_options_help : put_version);
 	if (rc == 0) {
-		take_signals(&p.signals);
+		hold_hangup();
 		p.log = log_new((enum log_level)log_level_parse(p.o.log_level), NULL, NULL, NULL,
 				NULL);
 		raise_descriptors(p.log);

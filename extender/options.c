@@ -82,8 +82,10 @@ static const struct option_row rows[] = {
 	 "Where to serve HTTP; [ADDR]:PORT for IPv6; port 0 takes a free one and prints it.",
 	 OPTION_TEXT, AT(listen), 0, 0, false},
 	{"journal", "FILE", "TESSERA_JOURNAL", NULL,
-	 "Record binds and releases in this file (about 1 KB a bind, 4 GiB at most) and replay it at "
-	 "start; without it they last as long as the process.",
+	 "Record binds and releases in this file and replay it at start; without it they last as long "
+	 "as the process. About 1 KB a bind; from 64 MiB on it is written anew, by way of FILE.new, "
+	 "without pods that were released, but for the newest 16 MiB. Not to be moved, rotated or "
+	 "written by others while in use; an old copy forgets what came later.",
 	 OPTION_TEXT, AT(journal), 0, 0, false},
 	{"journal-sync", "yes|no", "TESSERA_JOURNAL_SYNC", "yes",
 	 "Answer a bind only when its record is on the disk (one fdatasync for all binds that wait).",
@@ -158,6 +160,46 @@ static const struct option_table table = {
 	rows, ROWS,
 	"is no option, and no option before it takes a value; switches are --NAME or --NAME=no; see --help"};
 
+/* A Kubernetes name: of letters, digits and '-', between them '.' where dots is true. */
+static int check_name(const char *option, const char *name, bool dots, struct err *err)
+{
+	size_t len = strlen(name), max = dots ? 253 : 63;
+	bool right = len <= max;
+
+	for (size_t i = 0; right && i < len; i++) {
+		bool edge = i == 0 || i + 1 == len;
+
+		right = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
+			(!edge && (name[i] == '-' || (dots && name[i] == '.')));
+	}
+	return right && len > 0 ? 0
+				: err_set(err, ERR_INVALID,
+					  "--%s: \"%.100s\" is no name of at most %zu lower-case "
+					  "letters, digits%s and '-'",
+					  option, name, max, dots ? ", '.'" : "");
+}
+
+static int check_lease(const struct ex_options *o, struct err *err)
+{
+	int rc = check_name("lease-name", o->lease_name, true, err);
+
+	if (rc == 0 && o->lease_namespace[0] != '\0')
+		rc = check_name("lease-namespace", o->lease_namespace, false, err);
+	if (rc < 0)
+		return rc;
+	if (strlen(o->identity) > EX_IDENTITY_MAX)
+		return err_set(err, ERR_INVALID, "--identity: \"%.40s...\" is longer than %d bytes",
+			       o->identity, EX_IDENTITY_MAX);
+	for (const char *p = o->identity; *p != '\0'; p++) {
+		if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f)
+			return err_set(
+				err, ERR_INVALID,
+				"--identity: \"%s\" holds a blank or what is not plain ASCII",
+				o->identity);
+	}
+	return 0;
+}
+
 static int check_source(const struct ex_options *o, struct err *err)
 {
 	int sources = (o->cluster[0] != '\0') + (o->kubeconfig[0] != '\0') + o->in_cluster;
@@ -211,6 +253,8 @@ static int check(const struct ex_options *o, struct err *err)
 
 	if (rc == 0)
 		rc = check_tls(o, err);
+	if (rc == 0)
+		rc = check_lease(o, err);
 	if (rc < 0)
 		return rc;
 	if (po_policy_find(o->policy) == NULL)
@@ -308,7 +352,9 @@ int ex_options_parse(int argc, char *const *argv, const char *(*getenv_fn)(const
 	rc = set_all(&o, argc, argv, getenv_fn, NULL, err);
 	if (rc == 0 && o.config[0] != '\0' && !o.help && !o.version) {
 		rc = ex_options_file_read(o.config, &file, err);
-		if (rc == 0)
+		if (rc < 0)
+			err_prefix(err, rc, "--config");
+		else
 			rc = set_all(&o, argc, argv, getenv_fn, file, err);
 	}
 	if (rc == 0 && !o.help && !o.version)

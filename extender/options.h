@@ -12,6 +12,7 @@
 #include "extender/admit.h"
 
 #define EX_VERSION TESSERA_VERSION
+#define EX_IDENTITY_MAX 199 /* bytes; two that are cut to the same would both lead */
 
 struct ex_options_file;
 

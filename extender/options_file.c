@@ -93,13 +93,13 @@ int ex_options_file_read(const char *path, struct ex_options_file **ret, struct 
 
 	if (f == NULL)
 		return err_set(err, ERR_NOMEM, "out of memory");
-	rc = file_read(path, FILE_MAX, &text, &len, err);
-	if (rc == 0)
-		rc = parse(f, text, len, err);
+	rc = file_read(path, FILE_MAX, &text, &len, err); /* names the file */
+	if (rc == 0 && (rc = parse(f, text, len, err)) < 0)
+		err_prefix(err, rc, "%s", path);
 	free(text);
 	if (rc < 0) {
 		ex_options_file_free(f);
-		return err_prefix(err, rc, "%s", path);
+		return rc;
 	}
 	*ret = f;
 	return 0;

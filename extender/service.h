@@ -43,8 +43,8 @@ void ex_service_free(struct ex_service *s);
  * count into the workload. Errors of ku_load_file(). */
 int ex_service_load_file(struct ex_service *s, const char *path, struct err *err);
 int ex_service_load_text(struct ex_service *s, const char *text, size_t len, struct err *err);
-/* Opens the journal over what was loaded and replays it. Errors of ex_journal_open(); ERR_INVALID
- * when a record speaks of a node that is not there. */
+/* Opens the journal over what was loaded and replays it. A record that speaks of a
+ * node which is not there is noted and stays. Errors of ex_journal_open(). */
 int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, struct err *err);
 /* Would ex_service_open_journal() go well? Replays it; the file is only read, and may be in use. */
 int ex_service_check_journal(struct ex_service *s, const char *path, struct err *err);

@@ -156,10 +156,30 @@ void ex_tls_free(struct ex_tls *t)
 	free(t);
 }
 
+/* Whose clients are let in. A file without a certificate would let nobody in, or not start the server. */
+static int read_client_ca(struct ex_tls *t, const char *path, struct err *err)
+{
+	gnutls_x509_crt_t *list = NULL;
+	unsigned count = 0;
+	gnutls_datum_t text;
+	size_t len;
+	int rc = file_read(path, FILE_MAX, &t->client_ca, &len, err);
+
+	if (rc < 0)
+		return rc;
+	text = datum(t->client_ca);
+	rc = gnutls_x509_crt_list_import2(&list, &count, &text, GNUTLS_X509_FMT_PEM, 0);
+	for (unsigned i = 0; rc >= 0 && i < count; i++)
+		gnutls_x509_crt_deinit(list[i]);
+	gnutls_free(list);
+	return rc >= 0 ? 0
+		       : err_set(err, ERR_INVALID, "%s: no certificate: %s", path,
+				 gnutls_strerror(rc));
+}
+
 struct ex_tls *ex_tls_new(const char *cert, const char *key, const char *client_ca, struct err *err)
 {
 	struct ex_tls *t;
-	size_t len;
 	int rc = 0;
 
 	if (the_tls != NULL) {
@@ -178,8 +198,10 @@ struct ex_tls *ex_tls_new(const char *cert, const char *key, const char *client_
 		rc = err_set(err, ERR_NOMEM, "out of memory");
 	if (rc == 0)
 		rc = ex_tls_reload(t, err);
-	if (rc == 0 && client_ca != NULL)
-		rc = file_read(client_ca, FILE_MAX, &t->client_ca, &len, err);
+	if (rc < 0)
+		err_prefix(err, rc, "--tls-cert, --tls-key");
+	else if (client_ca != NULL && (rc = read_client_ca(t, client_ca, err)) < 0)
+		err_prefix(err, rc, "--tls-client-ca");
 	if (rc < 0) {
 		ex_tls_free(t);
 		return NULL;

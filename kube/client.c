@@ -240,7 +240,7 @@ static int init(struct ku_client *c, const struct ku_client_options *o, struct e
 	c->incoming_end = &c->incoming;
 	c->jobs_end = &c->jobs;
 	c->token.file = c->transport.config.token_file;
-	c->token.read_us = ku_now_us(c);
+	c->files_read_us = ku_now_us(c);
 	if (c->transport.config.token != NULL) {
 		c->token.text = strdup(c->transport.config.token);
 		if (c->token.text == NULL)

@@ -35,7 +35,7 @@ struct ku_client_options {
 	uint64_t seed;                  /* of all jitter */
 	unsigned connections;           /* at most; 0: 128. Below 4 becomes 4 */
 	bool http1;                     /* never HTTP/2 */
-	int64_t token_ms;               /* age at which the token file is read again; 0: 60,000 */
+	int64_t token_ms; /* age at which the files of token, certificate and key are read again; 0: 60,000 */
 };
 
 /* Starts the thread. ERR_INVALID (unusable TLS settings), ERR_IO, ERR_NOMEM. */

@@ -201,6 +201,7 @@ static bool set_up(struct ku_call *call)
 	ok = curl_easy_setopt(h, CURLOPT_URL, url) == CURLE_OK;
 	free(url);
 	return ok && make_headers(call) && set_method(h, &call->r) &&
+	       ku_transport_identify(&call->client->transport, h) &&
 	       curl_easy_setopt(h, CURLOPT_HTTPHEADER, call->headers) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_PRIVATE, call) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_PREREQFUNCTION, about_to_send) == CURLE_OK &&
@@ -228,20 +229,38 @@ static void release_handle(struct ku_call *call)
 	give_handle(call->client, h, call->r.on_data != NULL || !kept);
 }
 
-static void read_old_token(struct ku_client *c)
+static bool has_files(const struct ku_client *c)
 {
+	return c->token.file != NULL || c->transport.config.cert.path != NULL ||
+	       c->transport.config.key.path != NULL;
+}
+
+/* Reads the files that say who we are; what cannot be read stays as it was. Returns whether anything
+ * is new. */
+static bool read_files(struct ku_client *c)
+{
+	bool token_changed = false, cert_changed = false;
 	struct err err = ERR_INIT;
-	int64_t now = ku_now_us(c);
 	char quoted[ERR_MSG_CAP * 2];
 
-	if (c->token.file == NULL || now - c->token.read_us < c->token_us)
-		return;
-	if (ku_token_read(&c->token, now, NULL, &err) < 0)
+	c->files_read_us = ku_now_us(c);
+	if (ku_token_read(&c->token, &token_changed, &err) < 0)
 		log_event(c->log, LOG_LEVEL_WARN, "api_token", "error=%s",
 			  log_quote(err.msg, quoted, sizeof(quoted)));
+	err = (struct err)ERR_INIT;
+	if (ku_transport_reread(&c->transport, &cert_changed, &err) < 0)
+		log_event(c->log, LOG_LEVEL_WARN, "api_certificate", "error=%s",
+			  log_quote(err.msg, quoted, sizeof(quoted)));
 	pthread_mutex_lock(&c->lock);
-	c->stats.token_reads++;
+	c->stats.token_reads += c->token.file != NULL;
 	pthread_mutex_unlock(&c->lock);
+	return token_changed || cert_changed;
+}
+
+static void read_old_files(struct ku_client *c)
+{
+	if (has_files(c) && ku_now_us(c) - c->files_read_us >= c->token_us)
+		read_files(c);
 }
 
 static void on_again(void *ctx)
@@ -261,7 +280,7 @@ void ku_call_start(struct ku_call *call)
 {
 	struct ku_client *c = call->client;
 
-	read_old_token(c);
+	read_old_files(c);
 	buf_reset(&call->body);
 	call->status = 0;
 	call->sent_us = -1;
@@ -459,25 +478,21 @@ static bool try_again(struct ku_call *call, int64_t after_ms)
 	return true;
 }
 
-/* A 401 with a token from a file: the file is read at once, and the request is repeated once. */
+/* A 401 where files say who we are: they are read at once, and the request is repeated once. */
 static bool reauthorize(struct ku_call *call)
 {
 	struct ku_client *c = call->client;
-	struct err err = ERR_INIT;
-	char quoted[ERR_MSG_CAP * 2];
-	bool changed = false;
+	bool changed;
 
-	if (call->reauthorized || c->token.file == NULL)
+	if (call->reauthorized || !has_files(c))
 		return false;
 	call->reauthorized = true;
-	if (ku_token_read(&c->token, ku_now_us(c), &changed, &err) < 0)
-		log_event(c->log, LOG_LEVEL_WARN, "api_token", "error=%s",
-			  log_quote(err.msg, quoted, sizeof(quoted)));
+	changed = read_files(c);
 	pthread_mutex_lock(&c->lock);
-	c->stats.token_reads++;
 	c->stats.unauthorized++;
 	pthread_mutex_unlock(&c->lock);
-	log_event(c->log, LOG_LEVEL_INFO, "api_token_reread", "cause=401 changed=%d", changed);
+	log_event(c->log, LOG_LEVEL_INFO, "api_credentials_reread", "cause=401 changed=%d",
+		  changed);
 	call->sent = false; /* refused before anything was done */
 	release_handle(call);
 	ku_call_start(call);

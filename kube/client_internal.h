@@ -89,7 +89,8 @@ struct ku_client {
 	struct ku_timer *timers;
 	bool widened; /* all connections may be opened: no HTTP/2 */
 	struct ku_token token;
-	CURL *idle[512]; /* for requests that are no streams */
+	int64_t files_read_us; /* of token, certificate and key */
+	CURL *idle[512];       /* for requests that are no streams */
 	unsigned idle_count;
 };
 

@@ -5,21 +5,18 @@
 
 #include "kube/config.h"
 
-int ku_token_read(struct ku_token *t, int64_t now_us, bool *ret_changed, struct err *err)
+int ku_token_read(struct ku_token *t, bool *ret_changed, struct err *err)
 {
 	char *text;
 	int r;
 
-	if (ret_changed != NULL)
-		*ret_changed = false;
+	*ret_changed = false;
 	if (t->file == NULL)
 		return 0;
-	t->read_us = now_us;
 	r = ku_config_read_token(t->file, &text, err);
 	if (r < 0)
 		return r;
-	if (ret_changed != NULL)
-		*ret_changed = t->text == NULL || strcmp(t->text, text) != 0;
+	*ret_changed = t->text == NULL || strcmp(t->text, text) != 0;
 	ku_token_fini(t);
 	t->text = text;
 	return 0;

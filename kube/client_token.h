@@ -4,19 +4,17 @@
 #define TESSERA_KUBE_CLIENT_TOKEN_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/err.h"
 
 struct ku_token {
 	char *text;       /* NULL: none; owned */
 	const char *file; /* NULL: text is fixed; the configuration's */
-	int64_t read_us;
 };
 
-/* Reads the file. After an error the old token stays, and age counts from now all the same.
- * ret_changed may be NULL. Errors of ku_config_read_token(); 0 without a file. */
-int ku_token_read(struct ku_token *t, int64_t now_us, bool *ret_changed, struct err *err);
+/* Reads the file. After an error the old token stays. Errors of ku_config_read_token(); 0 without a
+ * file. */
+int ku_token_read(struct ku_token *t, bool *ret_changed, struct err *err);
 void ku_token_fini(struct ku_token *t);
 
 #endif

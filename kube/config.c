@@ -1,9 +1,11 @@
 #include "kube/config.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <curl/curl.h>
 
@@ -114,6 +116,28 @@ int ku_config_check_server(const char *url, const char *field, char **ret, struc
 	return *ret == NULL ? nomem(err) : 0;
 }
 
+int ku_config_check_proxy(const char *url, const char *field, struct err *err)
+{
+	CURLU *u = curl_url();
+	char *scheme = NULL;
+	int r = 0;
+
+	if (u == NULL)
+		return nomem(err);
+	/* It may hold a password: the message does not repeat it. */
+	if (curl_url_set(u, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK ||
+	    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK)
+		r = err_set(err, ERR_INVALID, "%s: is no URL with a scheme and a host", field);
+	else if (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0 &&
+		 strcmp(scheme, "socks5") != 0)
+		r = err_set(err, ERR_INVALID,
+			    "%s: the scheme is \"%.40s\", not http, https or socks5", field,
+			    scheme);
+	curl_free(scheme);
+	curl_url_cleanup(u);
+	return r;
+}
+
 static int base64_value(int c)
 {
 	if (c >= 'A' && c <= 'Z')
@@ -175,22 +199,32 @@ int ku_config_pem_data(const char *base64, const char *field, struct ku_pem *ret
 	return 0;
 }
 
+int ku_config_read_pem(const char *path, struct ku_pem *ret, struct err *err)
+{
+	struct ku_pem p = {0};
+	int r = file_read(path, PEM_MAX, &p.data, &p.len, err);
+
+	if (r == 0 && memmem(p.data, p.len, PEM_MARK, strlen(PEM_MARK)) == NULL)
+		r = err_set(err, ERR_INVALID, "%s holds no PEM text", path);
+	if (r < 0)
+		ku_pem_fini(&p);
+	else
+		*ret = p;
+	return r;
+}
+
 int ku_config_pem_file(const char *path, const char *dir, const char *field, struct ku_pem *ret,
 		       struct err *err)
 {
-	char *full = ku_config_join(dir, path), *data;
-	size_t len;
+	char *full = ku_config_join(dir, path);
+	struct ku_pem p;
 	int r;
 
 	if (full == NULL)
 		return nomem(err);
-	r = file_read(full, PEM_MAX, &data, &len, err);
-	if (r == 0) {
-		if (memmem(data, len, PEM_MARK, strlen(PEM_MARK)) == NULL)
-			r = err_set(err, ERR_INVALID, "%s holds no PEM text", full);
-		explicit_bzero(data, len);
-		free(data);
-	}
+	r = ku_config_read_pem(full, &p, err);
+	if (r == 0)
+		ku_pem_fini(&p);
 	if (r < 0) {
 		free(full);
 		return err_prefix(err, r, "%s", field);
@@ -248,12 +282,13 @@ static int in_cluster_namespace(const char *dir, char **ret, struct err *err)
 
 	if (path == NULL)
 		return nomem(err);
-	r = file_read(path, 4096, &text, &len, err);
+	r = access(path, F_OK) < 0 && errno == ENOENT ? 0 : file_read(path, 4096, &text, &len, err);
 	free(path);
 	if (r < 0)
 		return r;
-	text[strcspn(text, " \t\r\n")] = '\0';
-	if (*text == '\0') {
+	if (text != NULL)
+		text[strcspn(text, " \t\r\n")] = '\0';
+	if (text == NULL || *text == '\0') {
 		free(text);
 		text = strdup("default");
 	}
@@ -305,7 +340,7 @@ static void wipe(char **s, size_t len)
 	*s = NULL;
 }
 
-static void pem_fini(struct ku_pem *p)
+void ku_pem_fini(struct ku_pem *p)
 {
 	wipe(&p->data, p->len);
 	free(p->path);
@@ -322,9 +357,9 @@ void ku_config_fini(struct ku_config *c)
 	free(c->proxy_url);
 	free(c->token_file);
 	wipe(&c->token, c->token != NULL ? strlen(c->token) : 0);
-	pem_fini(&c->ca);
-	pem_fini(&c->cert);
-	pem_fini(&c->key);
+	ku_pem_fini(&c->ca);
+	ku_pem_fini(&c->cert);
+	ku_pem_fini(&c->key);
 	*c = (struct ku_config){0};
 }
 

@@ -10,7 +10,8 @@
 
 #define KU_CONFIG_MAX_BYTES ((size_t)16 << 20)
 
-/* PEM text: inline, or a file that is opened anew for each connection. Neither: not given. */
+/* PEM text: inline (data), or a file (path) that is read again while it is in use, since whoever made it
+ * may replace it. Neither: not given. */
 struct ku_pem {
 	char *path;
 	char *data;
@@ -47,6 +48,11 @@ int ku_config_in_cluster(const struct ku_in_cluster *where, struct ku_config *re
 /* A deep copy; ERR_NOMEM. */
 int ku_config_copy(const struct ku_config *c, struct ku_config *ret, struct err *err);
 void ku_config_fini(struct ku_config *c); /* overwrites secrets; the struct is empty afterwards */
+
+/* Reads a file of PEM text. *ret (path stays NULL) is freed by ku_pem_fini(), which overwrites it. The
+ * message names the file: ERR_INVALID (no PEM text), ERR_IO, ERR_TOO_LARGE, ERR_NOMEM. */
+int ku_config_read_pem(const char *path, struct ku_pem *ret, struct err *err);
+void ku_pem_fini(struct ku_pem *p); /* the struct is empty afterwards */
 
 /* Reads a token file: white space around it is dropped. *ret is malloc'ed. ERR_INVALID when it is
  * empty or holds characters that no header may hold; ERR_IO, ERR_TOO_LARGE, ERR_NOMEM. The message

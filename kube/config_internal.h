@@ -8,6 +8,9 @@
  * "<field>: ...". *ret: without '/' at the end, malloc'ed. */
 int ku_config_check_server(const char *url, const char *field, char **ret, struct err *err);
 
+/* Is url a proxy that we can use: http, https or socks5, as in client-go? */
+int ku_config_check_proxy(const char *url, const char *field, struct err *err);
+
 /* Is s a token that a header may hold? */
 int ku_config_check_token(const char *s, const char *field, struct err *err);
 

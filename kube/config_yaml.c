@@ -56,7 +56,13 @@ static int get(struct doc *d, yaml_node_t *map, const char *path, const char *na
 	     p++) {
 		yaml_node_t *key = yaml_document_get_node(&d->tree, p->key);
 
-		if (key->type != YAML_SCALAR_NODE || strcmp(scalar(key), name) != 0)
+		if (key->type != YAML_SCALAR_NODE)
+			continue;
+		/* What is merged in would be overlooked, credentials among it. */
+		if (strcmp(scalar(key), "<<") == 0)
+			return err_set(err, ERR_INVALID, "%s: merge keys are not supported",
+				       field_name(field, path, "<<"));
+		if (strcmp(scalar(key), name) != 0)
 			continue;
 		if (found != NULL)
 			return err_set(err, ERR_INVALID, "%s: is given twice",
@@ -212,6 +218,8 @@ static int read_cluster(struct doc *d, yaml_node_t *map, const char *path, struc
 		r = copy_string(d, map, path, "tls-server-name", &c->tls_server_name, err);
 	if (r == 0)
 		r = copy_string(d, map, path, "proxy-url", &c->proxy_url, err);
+	if (r == 0 && c->proxy_url != NULL)
+		r = ku_config_check_proxy(c->proxy_url, field_name(field, path, "proxy-url"), err);
 	return r;
 }
 

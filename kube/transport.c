@@ -67,6 +67,7 @@ static int init(struct ku_transport *t, const struct ku_config *config, const ch
 		struct err *err)
 {
 	const curl_version_info_data *v;
+	bool changed;
 	int r;
 
 	pthread_once(&once, init_global);
@@ -76,6 +77,8 @@ static int init(struct ku_transport *t, const struct ku_config *config, const ch
 	if ((v->features & CURL_VERSION_SSL) == 0)
 		return err_set(err, ERR_IO, "libcurl has no TLS");
 	r = ku_config_copy(config, &t->config, err);
+	if (r == 0)
+		r = ku_transport_reread(t, &changed, err);
 	if (r < 0)
 		return r;
 	t->user_agent = strdup(user_agent != NULL ? user_agent : "tessera");
@@ -158,6 +161,51 @@ static CURLcode set_pem(CURL *h, const struct ku_pem *p, CURLoption path, CURLop
 	return p->data != NULL ? curl_easy_setopt(h, blob, &b) : CURLE_OK;
 }
 
+/* Reads the file of p, where it has one, into data; *changed becomes true when it held something else. */
+static int reread(struct ku_pem *p, bool *changed, struct err *err)
+{
+	struct ku_pem now;
+	int r;
+
+	if (p->path == NULL)
+		return 0;
+	r = ku_config_read_pem(p->path, &now, err);
+	if (r < 0)
+		return r;
+	if (p->data != NULL && p->len == now.len && memcmp(p->data, now.data, now.len) == 0) {
+		ku_pem_fini(&now);
+		return 0;
+	}
+	*changed = true;
+	now.path = p->path;
+	p->path = NULL;
+	ku_pem_fini(p);
+	*p = now;
+	return 0;
+}
+
+int ku_transport_reread(struct ku_transport *t, bool *ret_changed, struct err *err)
+{
+	int r;
+
+	*ret_changed = false;
+	r = reread(&t->config.cert, ret_changed, err);
+	return r < 0 ? r : reread(&t->config.key, ret_changed, err);
+}
+
+static CURLcode set_blob(CURL *h, const struct ku_pem *p, CURLoption blob)
+{
+	struct curl_blob b = {.data = p->data, .len = p->len, .flags = CURL_BLOB_COPY};
+
+	return p->data != NULL ? curl_easy_setopt(h, blob, &b) : CURLE_OK;
+}
+
+bool ku_transport_identify(const struct ku_transport *t, CURL *h)
+{
+	return set_blob(h, &t->config.cert, CURLOPT_SSLCERT_BLOB) == CURLE_OK &&
+	       set_blob(h, &t->config.key, CURLOPT_SSLKEY_BLOB) == CURLE_OK;
+}
+
 static bool set_tls(CURL *h, const struct ku_transport *t)
 {
 	const struct ku_config *c = &t->config;
@@ -167,8 +215,7 @@ static bool set_tls(CURL *h, const struct ku_transport *t)
 	       curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, c->insecure ? 0L : 2L) == CURLE_OK &&
 	       curl_easy_setopt(h, CURLOPT_CA_CACHE_TIMEOUT, 60L) == CURLE_OK &&
 	       set_pem(h, &c->ca, CURLOPT_CAINFO, CURLOPT_CAINFO_BLOB) == CURLE_OK &&
-	       set_pem(h, &c->cert, CURLOPT_SSLCERT, CURLOPT_SSLCERT_BLOB) == CURLE_OK &&
-	       set_pem(h, &c->key, CURLOPT_SSLKEY, CURLOPT_SSLKEY_BLOB) == CURLE_OK;
+	       ku_transport_identify(t, h);
 }
 
 static bool set_connection(CURL *h, const struct ku_transport *t)

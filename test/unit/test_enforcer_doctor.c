@@ -162,10 +162,47 @@ static void memory_limit(void)
 	hardware_file(&hw, CG "agent/memory.max", "%d\n", 200 << 20);
 }
 
+/* Limits of a pod are those of its containers, too. */
+static void memory_limit_above(void)
+{
+	hardware_file(&hw, CG "agent/memory.max", "%d\n", 300 << 20);
+	hardware_file(&hw, CG "memory.max", "%d\n", 100 << 20);
+}
+
+static void mounted_elsewhere(void)
+{
+	env.cgroup_mount = "/elsewhere";
+}
+
+static void memory_limit_elsewhere(void)
+{
+	mounted_elsewhere();
+	hardware_file(&hw, "elsewhere/agent/memory.max", "%d\n", 50 << 20);
+}
+
+static void tool_is_a_folder(void)
+{
+	env.control = "/tmp";
+}
+
+/* What an upgrade of the driver leaves running. */
+static void deleted_daemon(void)
+{
+	hardware_link(&hw, "proc/79/exe", "/usr/bin/nvidia-cuda-mps-control (deleted)");
+	hardware_environ(&hw, "proc/79/environ", "A=b\n");
+}
+
+static void daemon_that_ends(void)
+{
+	hardware_link(&hw, "proc/80/exe", "/usr/bin/nvidia-cuda-mps-control");
+}
+
 static const struct ill ills[] = {
 	{"driver", EN_CHECK_FAIL, "not loaded", "fail call=nvmlInit_v2 code=9\n", NULL, NULL, NULL},
 	{"driver-match", EN_CHECK_FAIL, "kernel module is", NULL, "proc/driver/nvidia/version",
 	 "NVRM version: 580.1\n", NULL},
+	{"driver-match", EN_CHECK_FAIL, "kernel module is", NULL, "proc/driver/nvidia/version",
+	 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  615.71.09.01  Wed\n", NULL},
 	{"driver-match", EN_CHECK_WARN, "cannot be read", NULL, "proc/driver/nvidia/version", NULL,
 	 NULL},
 	{"driver-version", EN_CHECK_WARN, "for each process only", "driver 580.1\n" WELL_GPUS, NULL,
@@ -196,8 +233,10 @@ static const struct ill ills[] = {
 	 "driver 615.71.09\n" HARDWARE_GPU(0, "mode=3"), NULL, NULL, NULL},
 	{"gpu-compute-mode", EN_CHECK_FAIL, "PROHIBITED",
 	 "driver 580.1\n" HARDWARE_GPU(0, "mode=2"), NULL, NULL, NULL},
-	{"gpu-compute-mode", EN_CHECK_OK, "EXCLUSIVE", "driver 580.1\n" HARDWARE_GPU(0, "mode=3"),
-	 NULL, NULL, NULL},
+	{"gpu-compute-mode", EN_CHECK_OK, "no GPU is closed",
+	 "driver 580.1\n" HARDWARE_GPU(0, "mode=3"), NULL, NULL, NULL},
+	{"gpu-compute-mode", EN_CHECK_FAIL, "GPU-1: compute mode is PROHIBITED",
+	 "driver 580.1\n" HARDWARE_GPU(0, "mode=3") HARDWARE_GPU(1, "mode=2"), NULL, NULL, NULL},
 	{"gpu-foreign", EN_CHECK_WARN, "held by pid 99",
 	 "driver 615.71.09\n" HARDWARE_GPU(0, "") "process pid=99\n", NULL, NULL, NULL},
 	{"mig-mode", EN_CHECK_WARN, "MIG mode is off, on after",
@@ -215,17 +254,32 @@ static const struct ill ills[] = {
 	 "quiet cgroup_disable=memory,dmem ro\n", NULL},
 	{"kernel-options", EN_CHECK_FAIL, "RmMemacctMode=0", NULL, "proc/driver/nvidia/params",
 	 "RegistryDwords: \"RmMemacctMode=0\"\n", NULL},
+	{"kernel-options", EN_CHECK_WARN, "cgroup_disable=dmem", NULL, "proc/cmdline",
+	 "cgroup_disable=memory quiet cgroup_disable=dmem\n", NULL},
+	{"kernel-options", EN_CHECK_OK, "nothing", NULL, "proc/cmdline",
+	 "x.cgroup_disable=dmem cgroup_disable=dmemx,\n", NULL},
+	{"kernel-options", EN_CHECK_OK, "nothing", NULL, "proc/driver/nvidia/params",
+	 "RegistryDwords: \"RmMemacctMode=0x1;Other=0\"\n", NULL},
+	{"kernel-options", EN_CHECK_FAIL, "RmMemacctMode=0", NULL, "proc/driver/nvidia/params",
+	 "RegistryDwords: \"Other=1;RmMemacctMode=0x0\"\n", NULL},
 	{"host-pid", EN_CHECK_FAIL, "not the host's", NULL, NULL, NULL, pid_namespace},
 	{"host-pid", EN_CHECK_WARN, "cannot be read", NULL, "proc/self/ns/pid", NULL, NULL},
 	{"privileges", EN_CHECK_FAIL, "CAP_SYS_ADMIN is missing", NULL, "proc/self/status",
 	 "CapEff:\t00000000a80425fb\n", NULL},
 	{"own-memory", EN_CHECK_WARN, "200 MiB, 228 are wanted", NULL, NULL, NULL, memory_limit},
+	{"own-memory", EN_CHECK_WARN, "100 MiB, 228 are wanted", NULL, NULL, NULL,
+	 memory_limit_above},
+	{"own-memory", EN_CHECK_WARN, "50 MiB, 228 are wanted", NULL, NULL, NULL,
+	 memory_limit_elsewhere},
+	{"cgroup-v2", EN_CHECK_FAIL, "/elsewhere has no cgroup.controllers", NULL, NULL, NULL,
+	 mounted_elsewhere},
 	{"nri-socket", EN_CHECK_FAIL, "is not there", NULL, "var/run/nri/nri.sock", NULL, NULL},
 	{"nri-socket", EN_CHECK_FAIL, "no socket", NULL, "var/run/nri/nri.sock", "x", NULL},
 	{"kubelet-socket", EN_CHECK_WARN, "is not there", NULL,
 	 "var/lib/kubelet/pod-resources/kubelet.sock", NULL, NULL},
 	{"toolkit", EN_CHECK_FAIL, "neither", NULL, "etc/cdi/nvidia.yaml", NULL, NULL},
 	{"mps-tool", EN_CHECK_FAIL, "/nowhere", NULL, NULL, NULL, no_tool},
+	{"mps-tool", EN_CHECK_FAIL, "/tmp is not there", NULL, NULL, NULL, tool_is_a_folder},
 	{"mps-directories", EN_CHECK_FAIL, "by others (777)", NULL, NULL, NULL, pipe_dir_open},
 	{"mps-directories", EN_CHECK_FAIL, "cannot be entered", NULL, NULL, NULL, log_dir_closed},
 	{"mps-directories", EN_CHECK_FAIL, "/l is not there", NULL, "l", NULL, NULL},
@@ -234,6 +288,8 @@ static const struct ill ills[] = {
 	{"mps-clients", EN_CHECK_FAIL, "999999999", NULL, NULL, NULL, mps_ghost},
 	{"mps-joined", EN_CHECK_FAIL, "outside of MPS", NULL, NULL, NULL, box_without_pipe},
 	{"mps-others", EN_CHECK_WARN, "process 77 is another", NULL, NULL, NULL, other_daemon},
+	{"mps-others", EN_CHECK_WARN, "process 79 is another", NULL, NULL, NULL, deleted_daemon},
+	{"mps-others", EN_CHECK_OK, "no other", NULL, NULL, NULL, daemon_that_ends},
 	{"mps-shares", EN_CHECK_FAIL, "1 of 1 containers", NULL, NULL, NULL, share_lost},
 	{"mps-restart", EN_CHECK_WARN, "started anew", NULL, NULL, NULL, restart_waits},
 	{"limits", EN_CHECK_FAIL, "no permission",
@@ -295,7 +351,8 @@ ILL(10, 20)
 ILL(20, 30)
 ILL(30, 40)
 ILL(40, 50)
-ILL(50, ILLS)
+ILL(50, 60)
+ILL(60, ILLS)
 
 /* Each check of the table has a case above in which it is not well. */
 Test(enforcer_doctor, every_check_has_both_ways)

@@ -70,7 +70,34 @@ Test(enforcer_doctor_output, scan)
 	cr_assert_eq(en_doctor_scan("/nowhere", "/sys/fs/cgroup", boxes, 8), 0);
 }
 
+/* Between the search and the checks a container may end: nothing is kept for it any more. */
+Test(enforcer_doctor_output, a_container_that_ends_meanwhile_is_no_failure)
+{
+	examine();
+	cr_assert_eq(env.container_count, 1);
+	cr_assert_eq(en_limits_clear(env.limits, box_cgroup, "GPU-0", NULL), 0);
+	hardware_remove(&hw, BOX "cgroup.procs");
+	en_doctor_run(&env, report);
+	cr_expect_eq(finding("limits-leaf")->result, EN_CHECK_FAIL, "it is there still");
+	cr_expect_eq(finding("limits-in-force")->result, EN_CHECK_FAIL);
+	hardware_remove(&hw, "proc/4711");
+	en_doctor_run(&env, report);
+	cr_expect_eq(finding("limits-leaf")->result, EN_CHECK_OK, "%s",
+		     finding("limits-leaf")->text);
+	cr_expect_eq(finding("limits-in-force")->result, EN_CHECK_SKIP, "%s",
+		     finding("limits-in-force")->text);
+}
+
 /* ---- output ---- */
+
+/* A process calls itself what it likes; a terminal obeys some of it, and JSON is UTF-8. */
+Test(enforcer_doctor_output, names_of_processes_are_made_harmless)
+{
+	hardware_nvml(&hw, "driver 615.71.09\n" WELL_GPUS "process gpu=0 pid=99\n");
+	hardware_file(&hw, "proc/99/comm", "%s", "a\033[2J\177\303\n");
+	examine();
+	cr_expect_str_eq(finding("gpu-foreign")->text, "GPU-0 is held by pid 99 (a?[2J?\?)");
+}
 
 Test(enforcer_doctor_output, print)
 {
@@ -150,8 +177,13 @@ Test(enforcer_doctor_output, command)
 	cr_assert_not_null(strstr(text, "fail  mps-answers"), "%s", text);
 	cr_assert_not_null(strstr(text, " failures, "));
 	free(text);
+	/* What is wrong with the call is no finding. */
 	text = command(2, 2, wrong);
-	cr_assert_eq(strncmp(text, "usage: ", 7), 0);
+	cr_assert_str_eq(text, "");
 	free(text);
 	free(command(2, 2, extra));
+	setenv("TESSERA_NRI_SOCKET", "/from/the/agent.sock", 1);
+	text = command(1, 5, good);
+	cr_assert_not_null(strstr(text, "/from/the/agent.sock is not there"), "%s", text);
+	free(text);
 }

@@ -69,6 +69,7 @@ Test(enforcer_run, wrong_options)
 		const char *args[ARGS_MAX], *why;
 	} rows[] = {
 		{{NULL}, "--node NAME (or NODE_NAME) is required"},
+		{{"--node=bad value", NULL}, "--node: \"bad value\" is no name of a node"},
 		{{"--node=n", "--no-such", NULL}, "--no-such: no such option; see --help"},
 		{{"--node=n", "run", NULL}, "run: no such option; see --help"},
 		{{"--node", NULL}, "--node needs NAME"},
@@ -83,8 +84,20 @@ Test(enforcer_run, wrong_options)
 		{{"--node=n", "--prefix=tessera.dev/container.", NULL},
 		 "--prefix: \"tessera.dev/container.\": that domain has keys of its own"},
 		{{"--node=n", "--hook-path=hook", NULL},
-		 "--hook-path, --hook-socket: not an absolute path: \"hook\", "
-		 "\"/run/tessera/hook.sock\""},
+		 "--hook-path: not an absolute path: \"hook\""},
+		{{"--node=n", "--hook-socket=", NULL}, "--hook-socket: not an absolute path: \"\""},
+		{{"--node=n", "--nri-socket=", NULL}, "--nri-socket: not an absolute path: \"\""},
+		{{"--node=n", "--pipe-dir=p", NULL}, "--pipe-dir: not an absolute path: \"p\""},
+		{{"--node=n", "--mps-log-dir=", NULL}, "--mps-log-dir: not an absolute path: \"\""},
+		{{"--node=n", "--run-dir=r", NULL}, "--run-dir: not an absolute path: \"r\""},
+		{{"--node=n", "--shm-dir=s", NULL}, "--shm-dir: not an absolute path: \"s\""},
+		{{"--node=n", "--cgroup-mount=c", NULL},
+		 "--cgroup-mount: not an absolute path: \"c\""},
+		{{"--node=n", "--kubelet-socket=k", NULL},
+		 "--kubelet-socket: not an absolute path: \"k\""},
+		{{"--node=n", "--state-dir=s", NULL}, "--state-dir: not an absolute path: \"s\""},
+		{{"--node=n", "--mps-control=", NULL}, "--mps-control: \"\" is no program"},
+		{{"--node=n", "--nvidia-smi=", NULL}, "--nvidia-smi: \"\" is no program"},
 	};
 	struct en_run_options o = {.node = "as before"};
 

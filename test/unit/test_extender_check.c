@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 
 static char dir[] = "/tmp/tessera-check-XXXXXX";
 
@@ -24,6 +25,17 @@ static void put_file(const char *name, const char *text)
 	cr_assert_eq(fclose(f), 0);
 }
 
+static void copy_file(const char *name)
+{
+	char from[100], *text = NULL;
+	size_t len;
+
+	snprintf(from, sizeof(from), "test/lib/tls/%s", name);
+	cr_assert_eq(file_read(from, 65536, &text, &len, NULL), 0);
+	put_file(name, text);
+	free(text);
+}
+
 static void init(void)
 {
 	char path[200];
@@ -35,6 +47,8 @@ static void init(void)
 	put_file("tail.log", "a line that has no end");
 	put_file("bad.pem", "-----BEGIN nothing\n");
 	put_file("empty.log", "");
+	copy_file("server.crt");
+	copy_file("server.key");
 	put_file("bad.yaml", "threads: many\n");
 	put_file("kubeconfig", "apiVersion: v1\nkind: Config\nclusters: []\n");
 	snprintf(path, sizeof(path), "%s/folder", dir);
@@ -72,28 +86,33 @@ static int run(const char *line, bool check, struct buf *ret)
 }
 
 #define CLUSTER "--cluster cluster.json "
+#define TLS "--tls-cert server.crt --tls-key server.key "
 
 /* Each fails a start, so it ends by itself. */
 static const struct {
 	const char *args, *words;
 	int status;
 } wrong[] = {
-	{"--cluster no.json", "no.json", 2},
-	{"--cluster half.json", "half.json", 2},
-	{CLUSTER "--journal notes.txt", "notes.txt", 2},
+	{"--cluster no.json", "--cluster: no.json: No such file", 2},
+	{"--cluster folder", "--cluster: folder: Is a directory", 2},
+	{"--cluster half.json", "--cluster: half.json: JSON", 2},
+	{CLUSTER "--journal notes.txt", "--journal: notes.txt: line 1", 2},
 	{CLUSTER "--journal tail.log", "tail.log: not a journal of tessera-extender", 2},
 	{CLUSTER "--journal folder", "folder", 2},
 	{CLUSTER "--journal nowhere/j.log", "nowhere/j.log: No such file or directory", 2},
-	{CLUSTER "--tls-cert bad.pem --tls-key bad.pem", "bad.pem", 2},
-	{CLUSTER "--tls-cert no.pem --tls-key no.pem", "no.pem", 2},
+	{CLUSTER "--tls-cert bad.pem --tls-key bad.pem", "--tls-cert, --tls-key: bad.pem", 2},
+	{CLUSTER "--tls-cert no.pem --tls-key no.pem", "--tls-cert, --tls-key: no.pem", 2},
+	{CLUSTER TLS "--tls-client-ca notes.txt", "--tls-client-ca: notes.txt: no certificate", 2},
+	{CLUSTER TLS "--tls-client-ca folder", "--tls-client-ca: folder: Is a directory", 2},
 	{CLUSTER "--tls-cert bad.pem", "--tls-cert and --tls-key go together", 2},
 	{CLUSTER "--listen nonsense", "--listen: \"nonsense\" is not ADDR:PORT", 2},
 	{CLUSTER "--listen 192.0.2.1:0", "--listen: cannot listen on 192.0.2.1:0", 1},
 	{CLUSTER "--config bad.yaml", "threads", 2},
-	{CLUSTER "--config no.yaml", "no.yaml", 2},
-	{"--kubeconfig no-such", "no-such", 2},
-	{"--kubeconfig kubeconfig", "kubeconfig", 2},
-	{"--in-cluster", "KUBERNETES_SERVICE_HOST", 2},
+	{CLUSTER "--config no.yaml", "tessera-extender: --config: no.yaml: No such file", 2},
+	{"--kubeconfig no-such", "--kubeconfig: no-such: No such file", 2},
+	{"--kubeconfig folder", "--kubeconfig: folder: Is a directory", 2},
+	{"--kubeconfig kubeconfig", "--kubeconfig: kubeconfig: current-context: is missing", 2},
+	{"--in-cluster", "--in-cluster: KUBERNETES_SERVICE_HOST", 2},
 };
 
 Test(extender_check, says_what_a_start_would_say)

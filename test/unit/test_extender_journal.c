@@ -8,70 +8,24 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "extender/journal.h"
-#include "test/lib/extender_fixture.h"
+#include "test/unit/journal_fixture.h"
 #include <zlib.h>
 
 /* ---- lines ---- */
-
-struct seen {
-	unsigned binds, releases;
-	char last[512];
-};
-
-static int on_bind(void *ctx, const struct st_pod_spec *pod, const struct st_pod_ident *ident,
-		   const struct st_request *learned, struct err *err)
-{
-	struct seen *s = ctx;
-
-	(void)err;
-	s->binds++;
-	snprintf(s->last, sizeof(s->last), "%s %s/%s %s %d %lld %lld %d %zu %zu %s=%s %d", pod->uid,
-		 pod->ns, pod->name, pod->node, ident->priority, (long long)ident->cpu_milli,
-		 (long long)ident->mem_mib, ident->memory_bound, pod->container_count,
-		 pod->annotation_count, pod->annotations[0].key, pod->annotations[0].value,
-		 learned != NULL ? learned->items[0].request_mib : -1);
-	return 0;
-}
-
-static int on_release(void *ctx, const char *uid, struct err *err)
-{
-	struct seen *s = ctx;
-
-	(void)err;
-	s->releases++;
-	snprintf(s->last, sizeof(s->last), "release %s", uid);
-	return 0;
-}
-
-static struct st_kv annotation = {"a/b", "\"quoted\"\n"};
-
-static void put_bind(struct buf *b, const char *uid, bool learned)
-{
-	struct st_pod_ident ident = {.uid = uid,
-				     .ns = "ns",
-				     .name = "p",
-				     .priority = -5,
-				     .cpu_milli = 1500,
-				     .mem_mib = 1LL << 40,
-				     .memory_bound = true};
-	struct st_annotations a = {.count = 1, .cap = 1, .kv = &annotation};
-	struct st_request req = {.item_count = 1, .items = {{.count = 1, .request_mib = 4096}}};
-	struct st_decision d = {.grant_count = 1, .grants = {{.container = "main"}}};
-
-	ex_journal_put_bind(b, &ident, "node-1", &d, &a, learned ? &req : NULL);
-}
 
 static int read_all(const char *text, size_t len, struct seen *s, size_t *good, struct err *err)
 {
 	struct ex_journal_reader r = {.bind = on_bind, .release = on_release, .ctx = s};
 	char *exact = malloc(len > 0 ? len : 1);
+	struct ex_journal_end end = {0};
 	int rc;
 
 	memcpy(exact, text, len);
 	memset(s, 0, sizeof(*s));
-	rc = ex_journal_read(exact, len, &r, good, err);
+	rc = ex_journal_read(exact, len, &r, &end, err);
 	free(exact);
+	if (rc == 0)
+		*good = end.good;
 	return rc;
 }
 
@@ -88,7 +42,7 @@ Test(extender_journal, lines_come_back)
 			 "u\"1 ns/p node-1 -5 1500 1099511627776 1 1 1 a/b=\"quoted\"\n 4096");
 	cr_expect_eq(good, b.len);
 	put_bind(&b, "u2", false);
-	ex_journal_put_release(&b, "u2");
+	put_release(&b, "u2");
 	cr_assert_eq(read_all(b.data, b.len, &s, &good, &err), 0, "%s", err.msg);
 	cr_expect_eq(s.binds, 2);
 	cr_expect_eq(s.releases, 1);
@@ -127,7 +81,7 @@ Test(extender_journal, a_changed_byte_anywhere_is_an_error_with_its_line)
 	first = b.len;
 	put_bind(&b, "u2", true);
 	second = b.len;
-	ex_journal_put_release(&b, "u2");
+	put_release(&b, "u2");
 	for (size_t at = first; at < second - 1; at++) {
 		struct err err = ERR_INIT;
 
@@ -158,7 +112,7 @@ static void expect_wrong(const char *json, const char *want)
 
 Test(extender_journal, content_is_checked_too)
 {
-	expect_wrong("{\"v\":2,\"event\":\"bind\",\"uid\":\"u\"", "version 1");
+	expect_wrong("{\"v\":3,\"event\":\"bind\",\"uid\":\"u\"", "version 1 or 2");
 	expect_wrong("{\"v\":1,\"event\":\"jump\",\"uid\":\"u\"", "unknown event \"jump\"");
 	expect_wrong("{\"v\":1,\"event\":\"bind\",\"uid\":\"u\"", "without ns");
 	expect_wrong(
@@ -174,30 +128,7 @@ Test(extender_journal, content_is_checked_too)
 
 /* ---- the file ---- */
 
-static char path[] = "/tmp/tessera-journal-XXXXXX";
-
-static void make_file(void)
-{
-	int fd = mkstemp(path);
-
-	cr_assert_geq(fd, 0);
-	close(fd);
-}
-
-static void remove_file(void)
-{
-	unlink(path);
-}
-
 TestSuite(extender_journal_file, .init = make_file, .fini = remove_file);
-
-static struct ex_journal *open_it(struct seen *s, size_t *torn, struct err *err)
-{
-	struct ex_journal_reader r = {.bind = on_bind, .release = on_release, .ctx = s};
-
-	memset(s, 0, sizeof(*s));
-	return ex_journal_open(path, true, &r, torn, err);
-}
 
 Test(extender_journal_file, keeps_what_was_appended)
 {
@@ -215,7 +146,7 @@ Test(extender_journal_file, keeps_what_was_appended)
 
 		snprintf(uid, sizeof(uid), "u%d", i);
 		buf_reset(&b);
-		put_bind(&b, uid, false);
+		record_bind(&b, uid, false);
 		cr_assert_eq(ex_journal_append(j, b.data, b.len, &err), 0, "%s", err.msg);
 	}
 	ex_journal_close(j);
@@ -291,8 +222,8 @@ Test(extender_journal_file, a_full_disk_is_an_error_and_leaves_no_part)
 	signal(SIGXFSZ, SIG_IGN);
 	j = open_it(&s, &torn, &err);
 	cr_assert_not_null(j, "%s", err.msg);
-	put_bind(&b, "u1", false);
-	whole = b.len;
+	record_bind(&b, "u1", false);
+	whole = b.len + EX_JOURNAL_TAIL_LEN;
 	cr_assert_eq(ex_journal_append(j, b.data, b.len, &err), 0);
 	cr_assert_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
 	low = old;
@@ -333,18 +264,6 @@ Test(extender_journal_file, a_file_that_is_no_journal_is_left_alone)
 }
 
 /* ---- the service over it ---- */
-
-static char *two_nodes(void)
-{
-	struct buf b = BUF_INIT;
-
-	xf_list_begin(&b);
-	xf_node(&b, "n1", 2, 40960, "NVIDIA A100-SXM4-40GB", false);
-	xf_node(&b, "n2", 2, 40960, "NVIDIA A100-SXM4-40GB", true);
-	xf_pod(&b, (struct xf_pod){.uid = "old", .node = "n1"});
-	xf_list_end(&b);
-	return buf_take(&b);
-}
 
 Test(extender_journal_file, a_restart_finds_everything_as_it_was)
 {

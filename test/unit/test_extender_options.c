@@ -108,6 +108,10 @@ Test(extender_options, mistakes_name_option_and_value)
 		{"--prefix example.com/a/b", "'/' cannot be there"},
 		{"--prefix example.com/.c", "'.' cannot be there"},
 		{"--prefix example.com/a-prefix-too-long.", "is too long: 18 characters"},
+		{"--lease-name=", "--lease-name: \"\" is no name of"},
+		{"--lease-name a_b", "--lease-name: \"a_b\" is no name of"},
+		{"--lease-name -a", "--lease-name: \"-a\" is no name of"},
+		{"--lease-namespace a.b", "--lease-namespace: \"a.b\" is no name of"},
 		{"--prefix tessera.dev/container.", "keys of its own"},
 		{"--hami=perhaps --cdi", "--hami: \"perhaps\""},
 		{"--nonsense 1", "--nonsense: no such option"},
@@ -127,6 +131,21 @@ Test(extender_options, mistakes_name_option_and_value)
 		cr_expect(strstr(err.msg, rows[i].want) != NULL, "%s: %s", line, err.msg);
 		cr_expect_eq(o.threads, 99);
 	}
+}
+
+/* Two that were cut to the same would both lead. */
+Test(extender_options, an_identity_is_whole_or_refused)
+{
+	char line[400];
+	struct ex_options o;
+	struct err err = ERR_INIT;
+
+	snprintf(line, sizeof(line), "--cluster c --identity %0*d", EX_IDENTITY_MAX, 1);
+	cr_expect_eq(parse(line, no_env, &o, &err), 0, "%s", err.msg);
+	snprintf(line, sizeof(line), "--cluster c --identity %0*d", EX_IDENTITY_MAX + 1, 1);
+	cr_expect_eq(parse(line, no_env, &o, &err), ERR_INVALID);
+	cr_expect(strstr(err.msg, "--identity: \"0000") != NULL, "%s", err.msg);
+	cr_expect_eq(parse("--cluster c --identity h\303\244", no_env, &o, &err), ERR_INVALID);
 }
 
 Test(extender_options, a_cluster_is_needed_but_not_for_help)

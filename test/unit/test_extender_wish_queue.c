@@ -31,6 +31,13 @@ static void told(const char *uid)
 	free(text);
 }
 
+/* Each letter is a uid. */
+static void all_told(const char *letters)
+{
+	for (; *letters != '\0'; letters++)
+		told((char[]){*letters, '\0'});
+}
+
 static void dropped(const char *uid)
 {
 	struct ex_wish *w = ex_wishes_drop(&q, uid);
@@ -45,6 +52,15 @@ static const char *next_of(int64_t now_us, uint64_t room)
 	struct ex_wish *w = ex_wishes_next(&q, now_us, room);
 
 	return w != NULL ? w->uid : "";
+}
+
+/* The next one, which must be due. */
+static struct ex_wish *taken(int64_t now_us, uint64_t room)
+{
+	struct ex_wish *w = ex_wishes_next(&q, now_us, room);
+
+	cr_assert_not_null(w);
+	return w;
 }
 
 static void expect_next(const char *uids, int64_t now_us, uint64_t room)
@@ -70,9 +86,7 @@ static void rests(const char *uid, enum ex_wish_at at, int64_t now_us, uint64_t 
 Test(extender_wish_queue, who_is_told_is_looked_at_once)
 {
 	expect_next("", 0, ROOM);
-	told("a");
-	told("b");
-	told("c");
+	all_told("abc");
 	told("a"); /* which does not send it to the end */
 	expect_next("abc", 0, ROOM);
 	expect_next("", INT64_MAX, ROOM + 1);
@@ -95,16 +109,13 @@ Test(extender_wish_queue, the_text_is_the_last_that_was_told)
 	cr_assert_eq(ex_wishes_tell(&q, "a", &text), 0);
 	cr_expect_str_eq(text, "one");
 	free(text);
-	w = ex_wishes_next(&q, 0, ROOM);
-	cr_assert_not_null(w);
+	w = taken(0, ROOM);
 	cr_expect_str_eq(w->text, "two");
 }
 
 Test(extender_wish_queue, times_at_which_they_are_due)
 {
-	told("a");
-	told("b");
-	told("c");
+	all_told("abc");
 	expect_next("abc", 1000, ROOM);
 	rests("a", EX_WISH_LATER, 1000, ROOM);
 	rests("b", EX_WISH_SOON, 2000, ROOM);
@@ -120,17 +131,14 @@ Test(extender_wish_queue, room_is_waited_for_until_it_changes)
 {
 	struct ex_wish *w;
 
-	told("a");
-	told("b");
-	w = ex_wishes_next(&q, 0, ROOM);
-	cr_assert_not_null(w);
+	all_told("ab");
+	w = taken(0, ROOM);
 	cr_expect_not(w->again, "it was told");
 	rests("a", EX_WISH_ROOM, 0, ROOM);
 	expect_next("b", 0, ROOM);
 	rests("b", EX_WISH_ROOM, 0, ROOM + 1); /* room changed in between */
 	expect_next("", INT64_MAX, ROOM);
-	w = ex_wishes_next(&q, 0, ROOM + 1);
-	cr_assert_not_null(w);
+	w = taken(0, ROOM + 1);
 	cr_expect_str_eq(w->uid, "a");
 	cr_expect(w->again, "for room alone");
 	expect_next("", INT64_MAX, ROOM + 1);
@@ -138,25 +146,20 @@ Test(extender_wish_queue, room_is_waited_for_until_it_changes)
 	/* Told anew, none waits for room. */
 	rests("a", EX_WISH_ROOM, 0, ROOM + 2);
 	told("a");
-	w = ex_wishes_next(&q, 0, ROOM + 2);
-	cr_assert_not_null(w);
+	w = taken(0, ROOM + 2);
 	cr_expect_not(w->again);
 }
 
 /* In whichever list it waits; the first telling counts as a look. */
 Test(extender_wish_queue, the_last_look_longest_ago_comes_first)
 {
-	told("a");
-	told("b");
-	told("c");
-	told("d");
+	all_told("abcd");
 	expect_next("abcd", 0, ROOM);
 	rests("a", EX_WISH_ROOM, 0, ROOM);
 	rests("b", EX_WISH_LATER, 0, ROOM);
 	rests("d", EX_WISH_SOON, 0, ROOM);
 	rests("c", EX_WISH_IDLE, 0, ROOM);
-	told("c");
-	told("e");
+	all_told("ce");
 	expect_next("abcde", EX_WISH_LATER_US, ROOM + 1);
 }
 
@@ -188,8 +191,7 @@ Test(extender_wish_queue, who_is_being_looked_at_is_left_out)
 	struct ex_wish *w;
 
 	told("a");
-	w = ex_wishes_next(&q, 0, ROOM);
-	cr_assert_not_null(w);
+	w = taken(0, ROOM);
 	cr_expect_not(ex_wish_told_since(w));
 	told("a");
 	cr_expect(ex_wish_told_since(w));
@@ -205,14 +207,12 @@ Test(extender_wish_queue, dropped_wherever_it_is)
 						 EX_WISH_IDLE};
 
 	cr_expect_null(ex_wishes_drop(&q, "a"));
-	told("a");
-	told("b");
+	all_told("ab");
 	dropped("a");
 	expect_next("b", 0, ROOM);
 	dropped("b");
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		told("a");
-		told("b");
+		all_told("ab");
 		expect_next("ab", 0, ROOM);
 		rests("a", places[i], 0, ROOM);
 		rests("b", places[i], 0, ROOM);
@@ -231,16 +231,14 @@ Test(extender_wish_queue, dropped_while_it_is_looked_at)
 	uint64_t old;
 
 	told("a");
-	w = ex_wishes_next(&q, 0, ROOM);
-	cr_assert_not_null(w);
+	w = taken(0, ROOM);
 	old = w->looked;
 	cr_expect_eq(ex_wishes_find(&q, "a", old), w);
 	dropped("a");
 	cr_expect_null(ex_wishes_find(&q, "a", old));
 	told("a");
 	cr_expect_null(ex_wishes_find(&q, "a", old), "it waits");
-	w = ex_wishes_next(&q, 0, ROOM);
-	cr_assert_not_null(w);
+	w = taken(0, ROOM);
 	cr_expect_null(ex_wishes_find(&q, "a", old), "another look is under way");
 	cr_expect_eq(ex_wishes_find(&q, "a", w->looked), w);
 	cr_expect_null(ex_wishes_find(&q, "b", w->looked));
@@ -262,7 +260,7 @@ Test(extender_wish_queue, steps_do_not_grow_with_those_that_wait)
 		struct ex_wish *w;
 
 		for (int i = 0; i < MANY; i++) {
-			cr_assert_not_null(w = ex_wishes_next(&q, now, (uint64_t)round));
+			w = taken(now, (uint64_t)round);
 			snprintf(uid, sizeof(uid), "%d", i);
 			cr_assert_str_eq(w->uid, uid, "in the order of their last looks");
 			ex_wishes_rest(&q, w, places[i % 3], now, (uint64_t)round);

@@ -455,6 +455,57 @@ Test(kube_client, tls_insecure_only_where_asked)
 	cr_assert(journal_wait(&j, "kind=0 status=200"));
 }
 
+/* Puts a certificate or key into a file of our own, a comment in front. */
+static struct ku_pem pem_copy(const char *name, const char *comment)
+{
+	struct ku_pem from = pem_data(name), p = {0};
+	char text[8192];
+
+	cr_assert_geq(asprintf(&p.path, "/tmp/tessera-%d-%s", (int)getpid(), name), 0);
+	snprintf(text, sizeof(text), "%s%.*s", comment, (int)from.len, from.data);
+	cr_assert_eq(file_replace(p.path, text, strlen(text), NULL), 0);
+	ku_pem_fini(&from);
+	return p;
+}
+
+/* An API server refuses an expired certificate on a connection that is open, too. */
+static void refuse_first_connection(void *ctx, const struct fake_request *rq,
+				    struct fake_reply *ret)
+{
+	(void)ctx;
+	*ret = (struct fake_reply){
+		.status = rq->conn == 1 && strcmp(rq->path, "/y") == 0 ? 401 : 200, .body = "{}"};
+}
+
+Test(kube_client, a_certificate_that_was_replaced_gets_a_new_connection)
+{
+	struct ku_pem again[2];
+	struct ku_client_stats s;
+
+	start_tls(NULL);
+	f.config.ca = pem_file("ca.crt");
+	f.config.cert = pem_copy("client.crt", "first\n");
+	f.config.key = pem_copy("client.key", "first\n");
+	kube_fixture_start(&f);
+	fake_api_handle(f.api, refuse_first_connection, NULL);
+	send_it((struct ku_request){.path = "/before"});
+	cr_assert(journal_wait(&j, "kind=0 status=200"));
+	again[0] = pem_copy("client.crt", "second\n");
+	again[1] = pem_copy("client.key", "second\n");
+	send_it((struct ku_request){.path = "/y"});
+	cr_assert_not_null(fake_api_wait(f.api, NULL, "/y", 2), "not asked again");
+	cr_expect_eq(fake_api_wait(f.api, NULL, "/y", 2)->conn, 2);
+	send_it((struct ku_request){.path = "/y"});
+	cr_assert_not_null(fake_api_wait(f.api, NULL, "/y", 3));
+	cr_expect_neq(fake_api_wait(f.api, NULL, "/y", 3)->conn, 1, "the old connection is back");
+	ku_client_get_stats(f.client, &s);
+	cr_expect_not(s.auth_failed);
+	for (int i = 0; i < 2; i++) {
+		unlink(again[i].path);
+		ku_pem_fini(&again[i]);
+	}
+}
+
 /* ---- parts ---- */
 
 Test(kube_client_parts, backoff)

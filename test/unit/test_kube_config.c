@@ -187,6 +187,15 @@ static const struct bad {
 	 "users[0].user.auth-provider: credential plugins are not run", ERR_INVALID},
 	{CONTEXT("") CLUSTER USER("username: me, password: secret"),
 	 "users[0].user.username: passwords are not supported", ERR_INVALID},
+	{CONTEXT("") CLUSTER "users: [{name: u, user: {<<: {token: t}}}]",
+	 "users[0].user.<<: merge keys are not supported", ERR_INVALID},
+	{CONTEXT("") "clusters: [{name: k, cluster: {server: 'https://h', proxy-url: "
+		     "'ftp://me:secret@p'}}]\n" USER("token: t"),
+	 "clusters[0].cluster.proxy-url: the scheme is \"ftp\", not http, https or socks5",
+	 ERR_INVALID},
+	{CONTEXT("") "clusters: [{name: k, cluster: {server: 'https://h', proxy-url: "
+		     "'me:secret@p:1'}}]\n" USER("token: t"),
+	 "clusters[0].cluster.proxy-url: is no URL", ERR_INVALID},
 	{CONTEXT("") CLUSTER USER("token: t, as: root"),
 	 "users[0].user.as: impersonation is not supported", ERR_INVALID},
 	{CONTEXT("") CLUSTER USER("token: \"a b\""),
@@ -252,6 +261,44 @@ Test(kube_config, in_cluster)
 	cr_assert_eq(ku_config_in_cluster(&w, &c, &err), 0, "%s", err.msg);
 	cr_assert_str_eq(c.server, "https://[fd00::1]:443");
 	ku_config_fini(&c);
+}
+
+/* client-go asks for no namespace either. */
+Test(kube_config, in_cluster_without_a_namespace)
+{
+	struct ku_in_cluster w = account();
+	struct ku_config c;
+	struct err err = ERR_INIT;
+
+	write_file("namespace", "");
+	cr_assert_eq(ku_config_in_cluster(&w, &c, &err), 0, "%s", err.msg);
+	cr_expect_str_eq(c.ns, "default");
+	ku_config_fini(&c);
+	unlink(write_file("namespace", ""));
+	cr_assert_eq(ku_config_in_cluster(&w, &c, &err), 0, "%s", err.msg);
+	cr_expect_str_eq(c.ns, "default");
+	ku_config_fini(&c);
+}
+
+Test(kube_config, proxies)
+{
+	static const char *const good[] = {"http://p", "https://me:word@p:3128",
+					   "socks5://[::1]:9"};
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		struct ku_config c;
+		struct err err = ERR_INIT;
+		char text[512];
+
+		snprintf(text, sizeof(text),
+			 CONTEXT("") "clusters: [{name: k, cluster: {server: 'https://h', "
+				     "proxy-url: '%s'}}]\n" USER("token: t"),
+			 good[i]);
+		cr_assert_eq(ku_config_load(write_file("config", text), NULL, &c, &err), 0, "%s",
+			     err.msg);
+		cr_expect_str_eq(c.proxy_url, good[i]);
+		ku_config_fini(&c);
+	}
 }
 
 Test(kube_config, in_cluster_refused)

@@ -73,6 +73,23 @@ static bool wait_sent(uint64_t n)
 	return stats().sent + stats().failed == n;
 }
 
+/* Posts, and waits until that many were sent. */
+static void sent(const char *pod, const char *reason, const char *message, uint64_t n)
+{
+	post(pod, reason, message);
+	cr_assert(wait_sent(n), "event %llu", (unsigned long long)n);
+}
+
+static void post_many(unsigned from, unsigned count, const char *reason)
+{
+	for (unsigned i = from; i < from + count; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		post(name, reason, "m");
+	}
+}
+
 static void expect_part(const struct fake_request *rq, const char *part)
 {
 	cr_expect_not_null(strstr(rq->body, part), "%s\nnot in %s", part, rq->body);
@@ -83,8 +100,7 @@ Test(kube_event, made_then_counted)
 	const struct fake_request *made, *patch;
 
 	start();
-	post("p1", "Fenced", "first");
-	cr_assert(wait_sent(1));
+	sent("p1", "Fenced", "first", 1);
 	made = fake_api_wait(f.api, "POST", EVENTS, 1);
 	expect_part(made,
 		    "\"involvedObject\":{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"p1\","
@@ -94,8 +110,7 @@ Test(kube_event, made_then_counted)
 	expect_part(made, "\"source\":{\"component\":\"tessera-extender\"}");
 	expect_part(made, "\"count\":1,\"message\":\"first\"");
 	fake_clock_add(&f.clock, 60000, f.client);
-	post("p1", "Fenced", "second");
-	cr_assert(wait_sent(2));
+	sent("p1", "Fenced", "second", 2);
 	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 1);
 	patch = fake_api_wait(f.api, "PATCH", NULL, 1);
 	cr_expect_eq(strncmp(patch->path, EVENTS "/p1.", strlen(EVENTS "/p1.")), 0, "%s",
@@ -105,19 +120,16 @@ Test(kube_event, made_then_counted)
 				      "\"message\":\"second\"}");
 	/* another reason, another object: their own Events */
 	post("p1", "Other", "x");
-	post("p2", "Fenced", "x");
-	cr_assert(wait_sent(4));
+	sent("p2", "Fenced", "x", 4);
 	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 3);
 }
 
 Test(kube_event, new_after_ten_minutes)
 {
 	start();
-	post("p1", "Fenced", "first");
-	cr_assert(wait_sent(1));
+	sent("p1", "Fenced", "first", 1);
 	fake_clock_add(&f.clock, 600001, f.client);
-	post("p1", "Fenced", "later");
-	cr_assert(wait_sent(2));
+	sent("p1", "Fenced", "later", 2);
 	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 2);
 	expect_part(fake_api_wait(f.api, "POST", EVENTS, 2), "\"count\":1");
 }
@@ -140,14 +152,11 @@ Test(kube_event, repetitions_are_gathered)
 Test(kube_event, deleted_meanwhile)
 {
 	start();
-	post("p1", "Fenced", "m");
-	cr_assert(wait_sent(1));
+	sent("p1", "Fenced", "m", 1);
 	fake_api_handle(f.api, NULL, NULL); /* all is 404 */
-	post("p1", "Fenced", "m");
-	cr_assert(wait_sent(2));
+	sent("p1", "Fenced", "m", 2);
 	fake_api_handle(f.api, accept_all, NULL);
-	post("p1", "Fenced", "m");
-	cr_assert(wait_sent(3));
+	sent("p1", "Fenced", "m", 3);
 	cr_expect_eq(fake_api_count(f.api, "POST", EVENTS), 2);
 	cr_expect_eq(stats().failed, 1);
 }
@@ -175,27 +184,12 @@ Test(kube_event, rate_is_bounded)
 	int64_t began;
 
 	start();
-	for (int i = 0; i < 60; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "p%d", i);
-		post(name, "Fenced", "m");
-	}
+	post_many(0, 60, "Fenced");
 	cr_assert(wait_sent(50));
 	cr_expect_eq(stats().waiting, 10);
 	began = atomic_load(&f.clock.mono_us);
 	cr_assert(kube_fixture_run(&f, 5, sixty_sent, NULL));
 	cr_expect_geq(atomic_load(&f.clock.mono_us) - began, 1000000);
-}
-
-static void post_many(unsigned from, unsigned count, const char *reason)
-{
-	for (unsigned i = from; i < from + count; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "p%u", i);
-		post(name, reason, "m");
-	}
 }
 
 /* What is sent makes room for what comes, what waits does not. */
@@ -286,12 +280,7 @@ Test(kube_event, freed_with_events_waiting)
 	o.per_second = 1;
 	start();
 	fake_api_on(f.api, "POST", EVENTS, NULL, -1, &silent);
-	for (int i = 0; i < 20; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "p%d", i);
-		post(name, "Fenced", "m");
-	}
+	post_many(0, 20, "Fenced");
 	ku_events_free(e);
 	e = NULL;
 	cr_expect_leq(fake_api_count(f.api, "POST", EVENTS), 5);

@@ -8,6 +8,8 @@
 #include "fragmentation/mig_value.h"
 
 #define LOOKS 2000000
+#define TABLES 5
+#define TABLE_MS 25
 #define PRODUCT "NVIDIA A100-SXM4-40GB"
 
 static volatile int64_t sink;
@@ -17,6 +19,29 @@ static int verdict(const char *what, double ns, double target)
 	printf("  %-44s %8.1f ns   target %.0f ns%s\n", what, ns, target,
 	       ns <= target ? "" : "  MISSED");
 	return ns <= target ? 0 : 1;
+}
+
+/* The table for six profiles, made some times: the last one. */
+static struct fr_mig_value *table(const struct st_mig_geometry *g, int *missed)
+{
+	int64_t weight[ST_MIG_PROFILES_MAX] = {1, 0, 1, 1, 1, 1, 1};
+	struct fr_mig_value *v = NULL;
+	double best = 1e9;
+
+	for (int i = 0; i < TABLES; i++) {
+		int64_t start = bench_now_ns();
+		double ms;
+
+		fr_mig_value_free(v);
+		v = fr_mig_value_new(g, ST_MIG_ANYWHERE, weight);
+		ms = (double)(bench_now_ns() - start) / 1e6;
+		best = ms < best ? ms : best;
+	}
+	*missed |= best > TABLE_MS;
+	printf("MIG, %s\n  table of %u layouts made, best of %d %20.1f ms   target %d ms%s\n",
+	       g->model, fr_mig_value_states(v), TABLES, best, TABLE_MS,
+	       best <= TABLE_MS ? "" : "  MISSED");
+	return v;
 }
 
 /* Layouts as they come about: instances at random starts until nothing more is drawn that fits. */
@@ -62,7 +87,7 @@ int main(void)
 	struct st_node_spec node = {
 		.name = "n", .product = PRODUCT, .cpu_milli = 64000, .gpu_count = 1, .gpus = &gpu};
 	struct st_cluster *c = st_cluster_new(NULL);
-	int64_t weight[ST_MIG_PROFILES_MAX] = {1, 0, 1, 1, 1, 1, 1}, start;
+	int64_t start;
 	uint64_t placed[1024];
 	struct fr_mig_value *v;
 	struct fr_measure *m;
@@ -70,10 +95,7 @@ int main(void)
 	uint32_t id;
 	int missed = 0;
 
-	start = bench_now_ns();
-	v = fr_mig_value_new(g, ST_MIG_ANYWHERE, weight);
-	printf("MIG, %s: table of %u layouts made in %.1f ms\n", g->model, fr_mig_value_states(v),
-	       (double)(bench_now_ns() - start) / 1e6);
+	v = table(g, &missed);
 	layouts(g, placed, 1024);
 	start = bench_now_ns();
 	for (int i = 0; i < LOOKS; i++)

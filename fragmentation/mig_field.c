@@ -1,10 +1,10 @@
 #include "fragmentation/mig_field.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arith.h"
+#include "fragmentation/mig_alike.h"
 
 #define GPUS_LOG2                                                                                  \
 	4 /* the GPU is one of 16; tables for 8 to 128 do about equally well on all of these */
@@ -13,7 +13,8 @@
 #define REST_ROUNDS 48 /* for layouts that no request leads to */
 #define ONE_BITS 28    /* of a probability, and of a rate by the length of a step */
 #define ONE (INT64_C(1) << ONE_BITS)
-#define MASS_BITS 32
+#define MASS_BITS 34
+#define MEAN_BITS 16 /* of a mass that do not count in a mean */
 
 /* Layouts that are equally good for a profile, and all that are worse. */
 struct group {
@@ -23,16 +24,18 @@ struct group {
 	int64_t tail; /* expected W_p of the best other one where that is better; else 0 */
 };
 
+/* Layouts that are alike (mig_alike.h) are worth the same: a layout here is a class of them. */
 struct solver {
 	const struct fr_mig_field *in;
-	const uint64_t *placed;
-	uint32_t count, live;  /* of all layouts; of those that requests lead to */
-	uint16_t *list;        /* the live ones, the empty GPU first, and the others */
+	struct fr_mig_alike alike;
+	uint32_t count, live;  /* of all layouts; of those that requests lead to: the first */
+	int64_t *cost;         /* of each layout */
 	int64_t *h, *sum;      /* sum: of h over time */
 	int64_t *mass, *mass2; /* 1 << MASS_BITS in all */
-	int64_t *gain, *out;   /* a state's change of h and rate of change, with ONE_BITS */
+	int64_t *gain, *out;   /* a layout's change of h and rate of change, with ONE_BITS */
 	int64_t *score;        /* for one profile: W_p */
 	uint16_t *to;          /* and the layout after, or FR_MIG_NOWHERE */
+	uint16_t *group;       /* and the group that it is in; of live layouts */
 	uint16_t *order;       /* of each profile: live layouts that take it, by score */
 	uint32_t fit[ST_MIG_PROFILES_MAX];
 	int64_t asks[ST_MIG_PROFILES_MAX], leaves; /* with ONE_BITS */
@@ -43,17 +46,26 @@ struct solver {
 
 /* ---- where a request goes ---- */
 
+/* The layouts that s leads to by an end (k = 0) or by one more of profile k - 1. */
+static const uint16_t *leads(const struct solver *v, uint32_t s, int k, uint32_t *ret_n)
+{
+	const uint32_t *begin =
+		&v->alike.begin[s * ((uint32_t)v->in->g->profile_count + 1) + (uint32_t)k];
+
+	*ret_n = begin[1] - begin[0];
+	return &v->alike.to[begin[0]];
+}
+
 static void rate_one(struct solver *v, int p, uint32_t s)
 {
-	const struct st_mig_profile *q = &v->in->g->profiles[p];
-	const uint16_t *next = &v->in->states->next[(size_t)s * 64];
+	uint32_t n;
+	const uint16_t *next = leads(v, s, p + 1, &n);
 
-	v->to[s] = FR_MIG_NOWHERE;
-	for (int b = q->bit; b < q->bit + q->start_count; b++)
-		if (next[b] != FR_MIG_NOWHERE && !(v->placed[s] >> b & 1) &&
-		    (v->to[s] == FR_MIG_NOWHERE || v->h[next[b]] > v->h[v->to[s]]))
-			v->to[s] = next[b];
-	if (v->to[s] != FR_MIG_NOWHERE)
+	v->to[s] = n > 0 ? next[0] : FR_MIG_NOWHERE;
+	for (uint32_t i = 1; i < n; i++)
+		if (v->h[next[i]] > v->h[v->to[s]])
+			v->to[s] = next[i];
+	if (n > 0)
 		v->score[s] = (v->in->reward[p] << FR_MIG_H_BITS) + v->h[v->to[s]] - v->h[s];
 }
 
@@ -105,11 +117,12 @@ static void add_group(struct solver *v, int64_t score, int64_t mass, int64_t a[G
 /* Rates all live layouts for profile p and puts them into groups; the first is of those without room. */
 static void offers_make(struct solver *v, int p)
 {
-	uint16_t *order = &v->order[(size_t)p * v->count];
+	uint16_t *order = &v->order[(size_t)p * v->live];
 	int64_t below[GPUS_LOG2] = {0}, mass = INT64_C(1) << MASS_BITS;
 
-	for (uint32_t i = 0; i < v->live; i++)
-		rate_one(v, p, v->list[i]);
+	memset(v->group, 0, v->live * sizeof(*v->group));
+	for (uint32_t s = 0; s < v->live; s++)
+		rate_one(v, p, s);
 	sort(v->score, order, v->fit[p]);
 	for (uint32_t i = 0; i < v->fit[p]; i++)
 		mass -= v->mass[order[i]];
@@ -117,6 +130,7 @@ static void offers_make(struct solver *v, int p)
 	add_group(v, INT64_MIN, mass, below);
 	for (uint32_t i = 0; i < v->fit[p]; i++) {
 		mass += v->mass[order[i]];
+		v->group[order[i]] = (uint16_t)v->group_count;
 		if (i + 1 == v->fit[p] || v->score[order[i + 1]] > v->score[order[i]])
 			add_group(v, v->score[order[i]], mass, below);
 	}
@@ -157,50 +171,48 @@ static void move(struct solver *v, uint32_t from, uint32_t to, int64_t rate)
 
 static void depart(struct solver *v, uint32_t s)
 {
-	const uint16_t *next = &v->in->states->next[(size_t)s * 64];
+	uint32_t n;
+	const uint16_t *next = leads(v, s, 0, &n);
 
-	v->gain[s] = -(v->in->cost[s] << FR_MIG_H_BITS) * v->leaves;
-	v->out[s] = 0;
-	for (uint64_t left = v->placed[s]; left != 0; left &= left - 1) {
-		uint32_t t = next[__builtin_ctzll(left)];
-
-		v->gain[s] += (v->h[t] - v->h[s]) * v->leaves;
-		v->out[s] += v->leaves;
-		move(v, s, t, v->leaves);
+	v->gain[s] = -(v->cost[s] << FR_MIG_H_BITS) * v->leaves;
+	v->out[s] = n * v->leaves;
+	for (uint32_t i = 0; i < n; i++) {
+		v->gain[s] += (v->h[next[i]] - v->h[s]) * v->leaves;
+		move(v, s, next[i], v->leaves);
 	}
 }
 
-static void ask(struct solver *v, int p, uint32_t s)
+/* g: the best group that is not better than s. */
+static void ask(struct solver *v, int p, uint32_t s, const struct group *g)
 {
-	const struct group *g = v->groups;
 	int64_t rate;
 
 	if (v->to[s] == FR_MIG_NOWHERE) {
 		v->gain[s] += g->tail * v->asks[p];
 		return;
 	}
-	g = group_of(v, v->score[s]);
 	v->gain[s] += ((g->most * v->score[s] >> ONE_BITS) + g->tail) * v->asks[p];
 	rate = (g->score == v->score[s] ? g->wins : g->most) * v->asks[p] >> ONE_BITS;
 	v->out[s] += rate;
 	move(v, s, v->to[s], rate);
 }
 
+static void ask_live(struct solver *v, int p)
+{
+	offers_make(v, p);
+	for (uint32_t s = 0; s < v->live; s++)
+		ask(v, p, s, &v->groups[v->group[s]]);
+}
+
 static void step(struct solver *v)
 {
-	memcpy(v->mass2, v->mass, v->count * sizeof(*v->mass));
-	for (uint32_t i = 0; i < v->live; i++)
-		depart(v, v->list[i]);
-	for (int p = 0; p < v->in->g->profile_count; p++) {
-		if (v->asks[p] == 0)
-			continue;
-		offers_make(v, p);
-		for (uint32_t i = 0; i < v->live; i++)
-			ask(v, p, v->list[i]);
-	}
-	for (uint32_t i = 0; i < v->live; i++) {
-		uint32_t s = v->list[i];
-
+	memcpy(v->mass2, v->mass, v->live * sizeof(*v->mass));
+	for (uint32_t s = 0; s < v->live; s++)
+		depart(v, s);
+	for (int p = 0; p < v->in->g->profile_count; p++)
+		if (v->asks[p] > 0)
+			ask_live(v, p);
+	for (uint32_t s = 0; s < v->live; s++) {
 		v->h[s] += (v->gain[s] - v->gain[0]) >> ONE_BITS;
 		v->mass[s] = v->mass2[s];
 	}
@@ -212,59 +224,34 @@ static void step_rest(struct solver *v)
 {
 	int64_t mean = 0;
 
-	for (uint32_t i = 0; i < v->count; i++)
-		depart(v, v->list[i]);
+	for (uint32_t s = 0; s < v->count; s++)
+		depart(v, s);
 	for (int p = 0; p < v->in->g->profile_count; p++) {
 		if (v->asks[p] == 0)
 			continue;
-		offers_make(v, p);
-		for (uint32_t i = v->live; i < v->count; i++)
-			rate_one(v, p, v->list[i]);
-		for (uint32_t i = 0; i < v->count; i++)
-			ask(v, p, v->list[i]);
+		ask_live(v, p);
+		for (uint32_t s = v->live; s < v->count; s++) {
+			rate_one(v, p, s);
+			ask(v, p, s,
+			    v->to[s] != FR_MIG_NOWHERE ? group_of(v, v->score[s]) : v->groups);
+		}
 	}
-	for (uint32_t i = 0; i < v->live; i++)
-		mean += (v->mass[v->list[i]] >> (MASS_BITS - ONE_BITS / 2)) *
-			((v->gain[v->list[i]] - v->gain[0]) >> ONE_BITS / 2);
-	for (uint32_t i = v->live; i < v->count; i++) {
-		uint32_t s = v->list[i];
-
+	for (uint32_t s = 0; s < v->live; s++)
+		mean += (v->mass[s] >> MEAN_BITS) *
+			((v->gain[s] - v->gain[0]) >> (MASS_BITS - MEAN_BITS));
+	for (uint32_t s = v->live; s < v->count; s++)
 		v->h[s] += (v->gain[s] - v->gain[0] - mean) / (v->out[s] + v->leaves);
-	}
 }
 
 /* ---- all of it ---- */
 
-static bool is_live(const struct solver *v, uint64_t placed)
-{
-	const struct st_mig_geometry *g = v->in->g;
-
-	for (int p = 0; p < g->profile_count; p++) {
-		uint64_t mask = ((UINT64_C(1) << g->profiles[p].start_count) - 1)
-				<< g->profiles[p].bit;
-
-		if (v->in->rate[p] == 0 && (placed & mask) != 0)
-			return false;
-	}
-	return true;
-}
-
 static void lists_make(struct solver *v)
 {
-	uint32_t rest;
-
-	for (uint32_t s = 0; s < v->count; s++)
-		if (is_live(v, v->placed[s]))
-			v->list[v->live++] = (uint16_t)s;
-	rest = v->live;
-	for (uint32_t s = 0; s < v->count; s++)
-		if (!is_live(v, v->placed[s]))
-			v->list[rest++] = (uint16_t)s;
 	for (int p = 0; p < v->in->g->profile_count; p++)
-		for (uint32_t i = 0; i < v->live && v->in->rate[p] > 0; i++) {
-			rate_one(v, p, v->list[i]);
-			if (v->to[v->list[i]] != FR_MIG_NOWHERE)
-				v->order[(size_t)p * v->count + v->fit[p]++] = v->list[i];
+		for (uint32_t s = 0; s < v->live && v->in->rate[p] > 0; s++) {
+			rate_one(v, p, s);
+			if (v->to[s] != FR_MIG_NOWHERE)
+				v->order[(size_t)p * v->live + v->fit[p]++] = (uint16_t)s;
 		}
 }
 
@@ -291,41 +278,58 @@ static void solve(struct solver *v)
 	v->mass[0] = INT64_C(1) << MASS_BITS;
 	for (int64_t k = 0; k < rounds; k++) {
 		step(v);
-		for (uint32_t s = 0; s < v->count && k >= half; s++)
+		for (uint32_t s = 0; s < v->live && k >= half; s++)
 			v->sum[s] += v->h[s];
 	}
-	for (uint32_t s = 0; s < v->count; s++)
+	for (uint32_t s = 0; s < v->live; s++)
 		v->h[s] = arith_floor_div(v->sum[s], arith_max(rounds - half, 1));
 	for (int k = 0; k < REST_ROUNDS && v->live < v->count; k++)
 		step_rest(v);
 }
 
-int fr_mig_field_solve(const struct fr_mig_field *in, int64_t *ret_h)
+static int solve_alike(struct solver *v, int64_t *ret_h)
 {
-	uint32_t n = in->states->count;
-	struct solver v = {.in = in, .placed = in->states->placed, .count = n, .h = ret_h};
-	int64_t *words = calloc((size_t)n * 6, sizeof(*words));
+	size_t n = v->alike.count, live = v->alike.live;
+	int64_t *words = calloc(n * 8, sizeof(*words));
 	uint16_t *halves =
-		calloc((size_t)n * (2 + (unsigned)in->g->profile_count), sizeof(*halves));
+		calloc(n + live * (1 + (unsigned)v->in->g->profile_count), sizeof(*halves));
 	int rc = ERR_NOMEM;
 
-	v.groups = malloc(((size_t)n + 1) * sizeof(*v.groups));
-	if (words && halves && v.groups) {
-		v.sum = words;
-		v.mass = words + n;
-		v.mass2 = words + 2 * (size_t)n;
-		v.gain = words + 3 * (size_t)n;
-		v.out = words + 4 * (size_t)n;
-		v.score = words + 5 * (size_t)n;
-		v.list = halves;
-		v.to = halves + n;
-		v.order = halves + 2 * (size_t)n;
-		memset(ret_h, 0, n * sizeof(*ret_h));
-		solve(&v);
+	v->groups = malloc((live + 1) * sizeof(*v->groups));
+	if (words && halves && v->groups) {
+		v->count = (uint32_t)n;
+		v->live = (uint32_t)live;
+		v->h = words;
+		v->sum = words + n;
+		v->mass = words + 2 * n;
+		v->mass2 = words + 3 * n;
+		v->gain = words + 4 * n;
+		v->out = words + 5 * n;
+		v->score = words + 6 * n;
+		v->cost = words + 7 * n;
+		v->to = halves;
+		v->group = halves + n;
+		v->order = halves + n + live;
+		for (uint32_t s = 0; s < v->in->states->count; s++)
+			v->cost[v->alike.of[s]] = v->in->cost[s];
+		solve(v);
+		for (uint32_t s = 0; s < v->in->states->count; s++)
+			ret_h[s] = v->h[v->alike.of[s]];
 		rc = 0;
 	}
 	free(words);
 	free(halves);
-	free(v.groups);
+	free(v->groups);
+	return rc;
+}
+
+int fr_mig_field_solve(const struct fr_mig_field *in, int64_t *ret_h)
+{
+	struct solver v = {.in = in};
+	int rc = fr_mig_alike_make(in->g, in->states, in->rate, in->cost, &v.alike);
+
+	if (rc == 0)
+		rc = solve_alike(&v, ret_h);
+	fr_mig_alike_fini(&v.alike);
 	return rc;
 }

@@ -141,16 +141,6 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 
 /* ---- candidates of one part of an item ---- */
 
-static bool same_state(const struct st_gpu *a, const struct st_gpu *b)
-{
-	return a->free_mib == b->free_mib && a->mode == b->mode && a->taken == b->taken &&
-	       a->alloc_mib == b->alloc_mib && a->clients == b->clients &&
-	       a->compute_left_nano == b->compute_left_nano && a->limit_mib == b->limit_mib &&
-	       a->memory_bound == b->memory_bound && a->mig == b->mig &&
-	       a->mig_placed == b->mig_placed && a->mig_open == b->mig_open &&
-	       a->mig_could == b->mig_could;
-}
-
 /* GPUs that must not be taken: used by this item already, or tried before in its stead. A GPU like
  * one that is open and comes earlier is left out as well. */
 static bool skip_gpu(const struct search *s, unsigned gpu, uint32_t barred)
@@ -160,7 +150,7 @@ static bool skip_gpu(const struct search *s, unsigned gpu, uint32_t barred)
 	if (s->t->how->pick == BP_PICK_RANDOM)
 		return false;
 	for (unsigned i = 0; i < gpu; i++)
-		if (!(barred & (1u << i)) && same_state(&s->gpus[i], &s->gpus[gpu]))
+		if (!(barred & (1u << i)) && bp_same_state(&s->gpus[i], &s->gpus[gpu]))
 			return true;
 	return false;
 }

@@ -280,6 +280,29 @@ Test(extender_journal_compact, the_pods_that_hold_something_are_the_same)
 	cr_expect_gt(dropped, 1000);
 }
 
+/* A pod whose node was away at a start is bound once more. Its release is that of both binds: the first one
+ * alone would hold a GPU for ever. */
+Test(extender_journal_compact, a_release_is_of_all_binds_before_it)
+{
+	struct buf b = BUF_INIT, out = BUF_INIT;
+	struct err err = ERR_INIT;
+	uint32_t last;
+
+	for (int i = 0; i < 3; i++)
+		put_bind(&b, "u1", false);
+	put_release(&b, "u1");
+	cr_expect_eq(ex_journal_compact(b.data, b.len, 0, &out, &last, &err), 0, "%s", err.msg);
+	cr_expect_eq(out.len, 0, "left: %.*s", (int)out.len, out.data);
+	buf_reset(&out);
+	put_bind(&b, "u1", false);
+	put_bind(&b, "u1", false);
+	cr_expect_eq(ex_journal_compact(b.data, b.len, 0, &out, &last, &err), 0, "%s", err.msg);
+	cr_expect(out.len > 0 && memchr(out.data, '\n', out.len) != out.data + out.len - 1,
+		  "two that nobody released");
+	buf_fini(&b);
+	buf_fini(&out);
+}
+
 /* Nothing that is wrong on the disk gets a right check sum. */
 Test(extender_journal_compact, a_wrong_line_is_not_copied)
 {
@@ -447,10 +470,15 @@ Test(extender_journal_compact, a_link_stays_a_link)
 		append(j, uid, false);
 		append(j, uid, true);
 	}
-	ex_journal_close(j);
 	cr_expect(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
 	cr_expect_lt(file_size(path), 2 * small.compact_bytes);
-	unlink(link);
+	/* Where it leads elsewhere, the next start does not find what is written. */
+	cr_assert_eq(unlink(link), 0);
+	cr_assert_eq(symlink("/dev/null", link), 0);
+	expect_refused(j, "another file is there");
+	cr_assert_eq(unlink(link), 0);
+	expect_refused(j, "was removed while in use");
+	ex_journal_close(j);
 }
 
 /* No line that the next start could not read. */

@@ -58,15 +58,15 @@ Test(extender_journal_compact, a_line_that_is_gone_twice_or_moved_is_noticed)
 		put_bind(&b, uid, false);
 		end[i] = b.len;
 	}
-	for (int gone = 0; gone < 4; gone++) {
+	for (unsigned gone = 0; gone < 4; gone++) {
 		buf_reset(&bad);
 		buf_put(&bad, b.data, end[gone]);
 		buf_put(&bad, b.data + end[gone + 1], b.len - end[gone + 1]);
 		put_file(bad.data, bad.len);
 		err = opening(&s);
 		/* That the end of a file is gone can be seen by nobody. */
-		cr_expect_eq(err.msg[0] == '\0', gone == 3, "line %d: %s", gone + 1, err.msg);
-		cr_expect_eq(s.binds, gone, "%u before line %d", s.binds, gone + 1);
+		cr_expect_eq(err.msg[0] == '\0', gone == 3, "line %u: %s", gone + 1, err.msg);
+		cr_expect_eq(s.binds, gone, "%u before line %u", s.binds, gone + 1);
 		cr_expect(gone == 3 ||
 				  strstr(err.msg, "or one before it is changed or gone") != NULL,
 			  "%s", err.msg);

@@ -166,9 +166,11 @@ static int sweep_mig(const struct en_probe_options *o, struct en_mig *m, struct 
 	struct en_probe *probe = calloc(1, sizeof(*probe));
 	struct en_prober *prober = NULL;
 	struct en_mig_stats s;
-	int r = probe != NULL ? en_prober_new(o, &prober, err)
-			      : err_set(err, ERR_NOMEM, "out of memory");
+	int r;
 
+	if (probe == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	r = en_prober_new(o, &prober, err);
 	if (r == 0)
 		r = en_prober_run(prober, probe, err);
 	if (r == 0 && !probe->driver_ok)
@@ -191,12 +193,10 @@ static int sweep_mig(const struct en_probe_options *o, struct en_mig *m, struct 
 int en_remove_mig(const struct en_run_options *o, struct err *err)
 {
 	char path[EN_PATH_CAP + 8];
-	/* NOLINTBEGIN(clang-analyzer-core.NullDereference): options without a value are "" */
 	const char *library = o->nvml[0] != '\0' ? o->nvml : NULL;
 	const struct en_probe_options po = {
 		.library = library,
 		.kubelet_socket = o->kubelet_socket[0] != '\0' ? o->kubelet_socket : NULL};
-	/* NOLINTEND(clang-analyzer-core.NullDereference) */
 	/* Nothing lingers, and nobody is asked who holds what: the driver keeps what is in use. */
 	const struct en_mig_options mo = {
 		.way = EN_MIG_SWITCH, .library = library, .path = path, .linger_ms = 0};

@@ -40,7 +40,7 @@ static void raise_descriptors(struct log *log)
 
 	if (getrlimit(RLIMIT_NOFILE, &r) != 0)
 		return;
-	if (r.rlim_cur < r.rlim_max) {
+	if (r.rlim_cur < r.rlim_max && r.rlim_cur < 65536) { /* never lower than it was */
 		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
 		setrlimit(RLIMIT_NOFILE, &r);
 	}

@@ -513,10 +513,11 @@ void ex_server_stop(struct ex_server *s)
 		return;
 	atomic_store(&s->stopping, true);
 	MHD_quiesce_daemon(s->daemon);
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += STOP_WAIT_S;
 	pthread_mutex_lock(&s->lock);
-	while (s->active > 0 && pthread_cond_timedwait(&s->idle, &s->lock, &until) == 0)
+	while (s->active > 0 &&
+	       pthread_cond_clockwait(&s->idle, &s->lock, CLOCK_MONOTONIC, &until) == 0)
 		;
 	pthread_mutex_unlock(&s->lock);
 	MHD_stop_daemon(s->daemon);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "base/wide.h"
 #include "fragmentation/measure_internal.h"
 
 #define ONE_MILLI (1 << FR_PRICE_BITS)
@@ -19,7 +20,8 @@ static int classes_compile(struct fr_measure *m)
 	m->weight = calloc(w->count + 1, sizeof(*m->weight));
 	m->count = calloc(w->count + 1, sizeof(*m->count));
 	m->cpu = calloc(w->count + 1, sizeof(*m->cpu));
-	if (!m->index || !m->valued || !m->weight || !m->count || !m->cpu)
+	m->cpu_bound = calloc(w->count + 1, sizeof(*m->cpu_bound));
+	if (!m->index || !m->valued || !m->weight || !m->count || !m->cpu || !m->cpu_bound)
 		return ERR_NOMEM;
 	for (int multi = 0; multi < 2; multi++) {
 		for (uint32_t i = 0; i < w->count; i++) {
@@ -30,6 +32,8 @@ static int classes_compile(struct fr_measure *m)
 			m->has_mig |= w->classes[i].kind == ST_KIND_MIG;
 			m->weight[n] = (int32_t)w->weights[i];
 			m->count[n] = w->classes[i].count;
+			m->cpu_bound[n] =
+				(uint32_t)arith_min(w->classes[i].cpu_milli, FR_CPU_EXACT);
 			m->cpu[n++] = w->classes[i].cpu_milli;
 		}
 		if (!multi)
@@ -107,10 +111,8 @@ void fr_measure_free(struct fr_measure *m)
 {
 	if (!m)
 		return;
-	for (uint32_t i = 0; i < m->type_count; i++) {
-		free(m->types[i].classes);
-		fr_mig_value_free(m->types[i].value);
-	}
+	for (uint32_t i = 0; i < m->type_count; i++)
+		fr_type_fini(&m->types[i]);
 	for (uint32_t i = 0; i < m->node_cap; i++)
 		free(m->nodes[i].sums);
 	free(m->types);
@@ -124,6 +126,7 @@ void fr_measure_free(struct fr_measure *m)
 	free(m->weight);
 	free(m->count);
 	free(m->cpu);
+	free(m->cpu_bound);
 	fr_bid_free(m->bid);
 	fr_workload_free(m->w);
 	free(m);
@@ -174,13 +177,34 @@ static int64_t eval_fgd(const struct fr_measure *m, struct sums s, int32_t r, in
 	return n;
 }
 
-static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, struct sums s,
-		       int32_t r, int64_t cpu)
+/* Classes of one device, where nothing is out of the ordinary: the same as below, without a branch. */
+WIDE static int64_t eval_ca_plain(const struct fr_measure *m, const struct fr_caps *caps,
+				  struct sums s, int32_t r, uint32_t cpu)
 {
-	const struct fr_workload *w = m->w;
-	bool relaxed = cpu >= m->cpu_relaxed;
-	int64_t n = 0, balance;
+	int64_t n = 0;
 
+	for (uint32_t i = 0; i < m->single_count; i++) {
+		/* Shifted by 46 in all; the halves' products are below 2^55. */
+		uint64_t cap =
+			(((uint64_t)caps->high[i] * cpu) + ((uint64_t)caps->low[i] * cpu >> 32)) >>
+			14;
+		int32_t most = (int32_t)(cap < FR_UNCAPPED ? cap : FR_UNCAPPED) | caps->floor[i];
+		int32_t fill = s.fill[i] < most ? s.fill[i] : most;
+		bool fits = (s.fit[i] >= 1) & (cpu >= m->cpu_bound[i]);
+
+		n += (int64_t)m->weight[i] * (r - fill + 3 * (fits ? s.unfit[i] : r));
+	}
+	return n;
+}
+
+static int64_t eval_ca_singles(const struct fr_measure *m, const struct fr_type *t, struct sums s,
+			       int32_t r, int64_t cpu)
+{
+	bool relaxed = cpu >= m->cpu_relaxed;
+	int64_t n = 0;
+
+	if (t->caps.plain && cpu < FR_CPU_EXACT)
+		return eval_ca_plain(m, &t->caps, s, r, (uint32_t)cpu);
 	for (uint32_t i = 0; i < m->single_count; i++) {
 		const struct fr_type_class *tc = &t->classes[i];
 		/* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): stride >= class_count */
@@ -195,6 +219,15 @@ static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, stru
 		}
 		n += (int64_t)m->weight[i] * (r - fill + 3 * lost);
 	}
+	return n;
+}
+
+static int64_t eval_ca(const struct fr_measure *m, const struct fr_type *t, struct sums s,
+		       int32_t r, int64_t cpu)
+{
+	const struct fr_workload *w = m->w;
+	int64_t n = eval_ca_singles(m, t, s, r, cpu), balance;
+
 	for (uint32_t i = m->single_count; i < m->class_count; i++) {
 		const struct fr_type_class *tc = &t->classes[i];
 		int32_t count = m->count[i];
@@ -459,8 +492,8 @@ static int32_t row_milli(const struct fr_measure *m, uint64_t row)
 	return row != 0 ? fr_milli(&m->types[k->type], k->mode, k->free_mib, k->mig_placed) : 0;
 }
 
-int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
-			 const struct fr_change *changes, unsigned change_count)
+WIDE int64_t fr_measure_after(const struct fr_measure *m, uint32_t node, int64_t cpu_left_milli,
+			      const struct fr_change *changes, unsigned change_count)
 {
 	const struct fr_node *nd = &m->nodes[node];
 	const size_t size = 3 * m->stride;

@@ -29,6 +29,13 @@ struct fr_type_class {
 	uint64_t cpu_inv; /* ceil(2^46 * d_milli * count / cpu_milli); 0 = divide */
 };
 
+/* How many milli CPU allows a class to fill, as (cpu * inv) >> 46 in arrays; of the classes of one device. */
+struct fr_caps {
+	bool plain;           /* all of them can be had so, and none is rated by fr_type.value */
+	uint32_t *low, *high; /* the halves of fr_type_class.cpu_inv */
+	int32_t *floor;       /* 0, or FR_UNCAPPED where CPU is no limit */
+};
+
 struct fr_type {
 	uint32_t product;
 	int32_t alloc_mib;
@@ -43,6 +50,7 @@ struct fr_type {
 	int32_t scarcity;
 	struct fr_mig_value *value; /* not FGD, and the workload has MIG classes; else NULL */
 	struct fr_type_class *classes;
+	struct fr_caps caps; /* CA only */
 };
 
 /* The state of a GPU, as a hash key: no padding. */
@@ -90,6 +98,7 @@ struct fr_measure {
 	int32_t *weight;
 	int32_t *count;
 	int64_t *cpu;
+	uint32_t *cpu_bound; /* the same, at most FR_CPU_EXACT */
 	int64_t cpu_relaxed; /* CPU left at which no class of any type is limited by CPU */
 
 	uint32_t type_count, type_cap;
@@ -119,6 +128,7 @@ uint64_t fr_row_find(struct fr_measure *m, const struct fr_gpu *g); /* 0 where m
 struct fr_row fr_row_at(const struct fr_measure *m, uint64_t row);
 void fr_rows_clear(struct fr_measure *m);
 int fr_rows_init(struct fr_measure *m);
+void fr_type_fini(struct fr_type *t);
 
 /* measure_bid.c */
 int fr_bid_type_init(struct fr_measure *m, struct fr_type *t);

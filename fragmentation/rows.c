@@ -78,6 +78,38 @@ static int value_make(const struct fr_measure *m, struct fr_type *t)
 	return t->value ? 0 : ERR_NOMEM;
 }
 
+/* CPU is a limit where a class asks for it and takes something of the device; else what it fills is 0. */
+static int caps_make(const struct fr_measure *m, struct fr_type *t)
+{
+	struct fr_caps *c = &t->caps;
+
+	c->low = calloc(m->single_count + 1, sizeof(*c->low));
+	c->high = calloc(m->single_count + 1, sizeof(*c->high));
+	c->floor = calloc(m->single_count + 1, sizeof(*c->floor));
+	if (!c->low || !c->high || !c->floor)
+		return ERR_NOMEM;
+	c->plain = true;
+	for (uint32_t i = 0; i < m->single_count; i++) {
+		const struct fr_type_class *tc = &t->classes[i];
+		bool limited = m->cpu[i] > 0 && tc->d_milli > 0;
+
+		c->plain &= !m->valued[i] && (tc->cpu_inv != 0 || !limited);
+		c->floor[i] = limited ? 0 : FR_UNCAPPED;
+		c->low[i] = (uint32_t)tc->cpu_inv;
+		c->high[i] = (uint32_t)(tc->cpu_inv >> 32);
+	}
+	return 0;
+}
+
+void fr_type_fini(struct fr_type *t)
+{
+	free(t->classes);
+	free(t->caps.low);
+	free(t->caps.high);
+	free(t->caps.floor);
+	fr_mig_value_free(t->value);
+}
+
 static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu *g)
 {
 	struct strpool *products = st_cluster_products(m->cluster);
@@ -119,12 +151,9 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = t->alloc_mib / d_min + 1;
-	if (m->kind != FR_FGD && m->has_mig && t->mig && value_make(m, t) < 0) {
-		free(t->classes);
-		return -1;
-	}
-	if (m->bid && fr_bid_type_init(m, t) < 0) {
-		free(t->classes);
+	if ((m->kind != FR_FGD && m->has_mig && t->mig && value_make(m, t) < 0) ||
+	    (m->kind == FR_CA && caps_make(m, t) < 0) || (m->bid && fr_bid_type_init(m, t) < 0)) {
+		fr_type_fini(t);
 		return -1;
 	}
 	t->gpu_sum = arith_min(milli_of(t, m->w->gpu_mib_sum), INT64_MAX / 32 - m->w->gpu_sum) +

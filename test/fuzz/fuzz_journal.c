@@ -86,60 +86,6 @@ static void read_it(const char *text, size_t len)
 	compact_it(text, end.good, count);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "broken: %s\n", what);
-		abort();
-	}
-}
-
-static int on_bind(void *ctx, const struct st_pod_spec *pod, const struct st_pod_ident *ident,
-		   const struct st_request *learned, struct err *err)
-{
-	size_t *count = ctx;
-
-	(void)err;
-	require(pod->uid != NULL && pod->ns != NULL && pod->name != NULL && pod->node != NULL,
-		"names");
-	require(ident->uid == pod->uid, "who it is");
-	for (size_t i = 0; i < pod->annotation_count; i++)
-		require(pod->annotations[i].key != NULL && pod->annotations[i].value != NULL,
-			"texts");
-	require(learned == NULL || learned->item_count <= ST_ITEMS_MAX, "items");
-	++*count;
-	return 0;
-}
-
-static int on_release(void *ctx, const char *uid, struct err *err)
-{
-	size_t *count = ctx;
-
-	(void)err;
-	require(uid != NULL, "a uid");
-	++*count;
-	return 0;
-}
-
-static void read_it(const char *text, size_t len)
-{
-	size_t count = 0, again = 0;
-	struct ex_journal_end end = {0}, same = {0};
-	struct ex_journal_reader r = {.bind = on_bind, .release = on_release, .ctx = &count};
-	struct err err = ERR_INIT;
-
-	if (ex_journal_read(text, len, &r, &end, &err) < 0) {
-		require(strncmp(err.msg, "line ", 5) == 0, "an error names its line");
-		return;
-	}
-	require(good <= len && (good == 0 || text[good - 1] == '\n'), "whole lines");
-	r.ctx = &again;
-	require(ex_journal_read(text, good, &r, &same, &err) == 0 && same == good && again == count,
-		"the same when read again");
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *)data;

@@ -227,7 +227,7 @@ enum bp_verdict bp_choose(const struct st_cluster *c, const struct bp_chooser *h
 	} else {
 		v = choose_share(&t, &ret->grants[0], &score);
 	}
-	if (v == BP_OK && ret_score)
+	if (ret_score)
 		*ret_score = score;
 	return v;
 }

@@ -108,3 +108,33 @@ Test(replay_messages, plan_takes_pods_without_nodes)
 	EXPECT_SAID(rp_cmd_plan, "--pods FILE --quiet --node-type " TYPE,
 		    LIST(NODE("n", "2", A100)), 2, "no pending pods");
 }
+
+Test(replay_messages, defrag_names_pods_that_stay_and_nodes_that_are_empty)
+{
+	const char *held = LIST(NODE("a", "2", A100) "," NODE("b", "2", A100) "," POD(
+		"p", ON("a"), "", WHOLE("1")) "," POD("q", ON("a"), "", WHOLE("1")));
+	const char *full = LIST(NODE("a", "2", A100) "," POD("p", ON("a"), "", WHOLE("2")));
+	const char *bare = LIST(NODE("a", "2", A100) "," NODE("b", "2", A100));
+
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=2", held, 0,
+		    "It fits on b as it is.\n  2 pods without a tessera allocation are taken as "
+		    "fixed\n");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=2 --json", held, 0,
+		    "\"fixed_pods\":\t2");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=2 --kubectl", held, 0,
+		    "# It fits on b as it is.\n# 2 pods without");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=2", full, 1,
+		    "(pods without a tessera allocation are taken as fixed: 1)");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --free-nodes 1", held, 1,
+		    "already empty, beside these: b\n");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --free-nodes 1 --json", bare, 1,
+		    "\"already_empty\":\t[\"a\", \"b\"]");
+	EXPECT_SAID(
+		rp_cmd_defrag, "--cluster FILE --free-nodes 2 --kubectl", bare, 1,
+		"# No node can be emptied by moving its pods.\n# already empty, beside these: a, "
+		"b\n");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=1,product=H100|T4", bare, 2,
+		    "no node has product \"H100|T4\" (there are: A100)");
+	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=1,product=H100|A100", bare, 0,
+		    " as it is.\n");
+}

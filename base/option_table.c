@@ -1,5 +1,6 @@
 #include "base/option_table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,23 @@ static int parse_size(const struct option_row *r, int64_t *ret, const char *valu
 	return rc;
 }
 
+/* "a|b|c": the value is one of these. */
+static int check_word(const char *words, const char *value, struct err *err)
+{
+	size_t len = strlen(value), said = 0, n;
+	char list[200] = "";
+
+	for (const char *p = words; *p != '\0'; p += n + (p[n] == '|')) {
+		n = strcspn(p, "|");
+		if (n == len && memcmp(p, value, len) == 0)
+			return 0;
+		if (said < sizeof(list))
+			said += (size_t)snprintf(list + said, sizeof(list) - said, "%s%.*s",
+						 said > 0 ? ", " : "", (int)n, p);
+	}
+	return err_set(err, ERR_INVALID, "\"%.100s\" is none of %s", value, list);
+}
+
 int option_set(const struct option_row *r, void *dst, const char *value, struct err *err)
 {
 	char *at = (char *)dst + r->offset;
@@ -62,6 +80,9 @@ int option_set(const struct option_row *r, void *dst, const char *value, struct 
 
 	switch (r->kind) {
 	case OPTION_TEXT:
+		if (r->arg != NULL && strchr(r->arg, '|') != NULL &&
+		    check_word(r->arg, value, err) < 0)
+			return ERR_INVALID;
 		memcpy(at, &value, sizeof(value));
 		return 0;
 	case OPTION_FLAG:

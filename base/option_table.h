@@ -11,7 +11,7 @@
 #include "base/err.h"
 
 enum option_kind {
-	OPTION_TEXT,    /* const char *, the value itself */
+	OPTION_TEXT, /* const char *, the value itself; with words joined by '|' in arg one of them */
 	OPTION_FLAG,    /* bool; as an argument it needs no value */
 	OPTION_YES_NO,  /* bool */
 	OPTION_INTEGER, /* int64_t from min to max */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/option_table.h"
 #include "enforcer/doctor.h"
 #include "state/contract.h"
@@ -117,8 +116,8 @@ static const struct option_row rows[] = {
 	 OPTION_YES_NO, AT(publish), 0, 0, false},
 	{"kubeconfig", "FILE", "TESSERA_KUBECONFIG", "", "Where the API server is; else the pod's.",
 	 OPTION_TEXT, AT(kubeconfig), 0, 0, false},
-	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.",
-	 OPTION_TEXT, AT(log_level), 0, 0, false},
+	{"log-level", "error|warn|info|debug", "TESSERA_LOG_LEVEL", "info",
+	 "What is logged: this and what is worse.", OPTION_TEXT, AT(log_level), 0, 0, false},
 	{"help", NULL, NULL, NULL, "Print this and exit.", OPTION_FLAG, AT(help), 0, 0, false},
 };
 
@@ -185,10 +184,6 @@ static int check(const struct en_run_options *o, struct err *err)
 	if (strspn(o->node, NODE_CHARACTERS) != strlen(o->node) || strlen(o->node) > NODE_MAX)
 		return err_set(err, ERR_INVALID, "--node: \"%.100s\" is no name of a node",
 			       o->node);
-	if (log_level_parse(o->log_level) < 0)
-		return err_set(err, ERR_INVALID,
-			       "--log-level: \"%.100s\" is none of error, warn, info, debug",
-			       o->log_level);
 	rc = st_contract_prefix_check(o->prefix, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "--prefix");

@@ -178,8 +178,10 @@ static int on_pod(void *ctx, enum ku_change change, const cJSON *obj, struct err
 static void on_pods_synced(void *ctx, const char *rv)
 {
 	struct ex_api *a = ctx;
+	struct ex_survey f;
 
-	log_event(a->cfg.log, LOG_LEVEL_INFO, "pods-listed", "version=%s", rv);
+	ex_service_survey(a->cfg.service, &f);
+	log_event(a->cfg.log, LOG_LEVEL_INFO, "pods-listed", "version=%s pods=%zu", rv, f.pods);
 	pthread_mutex_lock(&a->lock);
 	a->pods_synced = a->verify_due = true;
 	pthread_cond_broadcast(&a->work);
@@ -352,8 +354,11 @@ static void on_node_gone(void *ctx, const char *uid)
 static void on_nodes_synced(void *ctx, const char *rv)
 {
 	struct ex_api *a = ctx;
+	struct ex_survey f;
 
-	log_event(a->cfg.log, LOG_LEVEL_INFO, "nodes-listed", "version=%s", rv);
+	ex_service_survey(a->cfg.service, &f);
+	log_event(a->cfg.log, LOG_LEVEL_INFO, "nodes-listed", "version=%s nodes=%zu gpus=%zu", rv,
+		  f.nodes, f.gpus);
 	pthread_mutex_lock(&a->lock);
 	a->nodes_synced = true;
 	pthread_cond_broadcast(&a->work);

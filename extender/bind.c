@@ -1,4 +1,5 @@
 /* Bind and release: reserve under the lock, record outside of it, then commit or roll back. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,10 +149,50 @@ static int bind_locked(struct ex_service *s, const struct ex_bind_args *a, struc
 
 static int settle_locked(struct ex_service *s, struct ex_op *op, int rc, struct err *err);
 
+/* ---- what the log hears of it ---- */
+
+struct told {
+	char pod[600], node[300], gpus[200]; /* "": nothing to tell */
+};
+
+/* The GPUs by their indexes on the node, in the order of the containers. */
+static void write_gpus(const struct st_decision *d, char *out, size_t cap)
+{
+	size_t len = 0;
+
+	out[0] = '\0';
+	for (unsigned i = 0; i < d->grant_count; i++) {
+		for (unsigned k = 0; k < d->grants[i].count && len < cap; k++)
+			len += (size_t)snprintf(out + len, cap - len, "%s%u", len > 0 ? "," : "",
+						d->grants[i].gpu[k]);
+	}
+}
+
+/* Under the lock: no more than copying. */
+static void note_bind(const struct ex_service *s, const struct ex_op *op, int rc, struct told *t)
+{
+	const struct st_pod *pod;
+
+	t->pod[0] = '\0';
+	if (rc < 0 || op->release || (pod = st_cluster_pod_find(s->c, op->uid)) == NULL)
+		return;
+	snprintf(t->pod, sizeof(t->pod), "%s/%s", pod->ns, pod->name);
+	snprintf(t->node, sizeof(t->node), "%s", st_cluster_node(s->c, pod->node)->name);
+	write_gpus(&op->decision, t->gpus, sizeof(t->gpus));
+}
+
+static void tell_bind(const struct ex_service *s, const struct told *t, const char *uid)
+{
+	if (t->pod[0] != '\0')
+		log_event(s->cfg.log, LOG_LEVEL_DEBUG, "bound", "pod=%s uid=%s node=%s gpus=%s",
+			  t->pod, uid, t->node, t->gpus[0] != '\0' ? t->gpus : "none");
+}
+
 int ex_service_bind(struct ex_service *s, const struct ex_bind_args *a, struct ex_op *op,
 		    struct err *err)
 {
 	struct st_pod_ident ident;
+	struct told told = {.pod = ""};
 	int rc;
 
 	rc = ex_op_prepare(op, a->uid, false, err);
@@ -159,9 +200,12 @@ int ex_service_bind(struct ex_service *s, const struct ex_bind_args *a, struct e
 		return rc;
 	pthread_mutex_lock(&s->lock);
 	rc = bind_locked(s, a, op, &ident, err);
-	if (rc == 1 && s->journal == NULL)
+	if (rc == 1 && s->journal == NULL) {
 		rc = settle_locked(s, op, 0, err);
+		note_bind(s, op, rc, &told);
+	}
 	pthread_mutex_unlock(&s->lock);
+	tell_bind(s, &told, a->uid);
 	if (rc != 1)
 		return rc;
 	/* The strings behind ident may be gone; those of the call are equal. */
@@ -257,9 +301,13 @@ static int settle_locked(struct ex_service *s, struct ex_op *op, int rc, struct 
 
 int ex_service_settle(struct ex_service *s, struct ex_op *op, int rc, struct err *err)
 {
+	struct told told;
+
 	pthread_mutex_lock(&s->lock);
 	rc = settle_locked(s, op, rc, err);
+	note_bind(s, op, rc, &told);
 	pthread_mutex_unlock(&s->lock);
+	tell_bind(s, &told, op->uid);
 	return rc;
 }
 

@@ -68,6 +68,7 @@ static void run_filter(struct ex_exchange *x)
 	if (held == EX_API_HELD)
 		return; /* x may be another thread's by now */
 	ex_metrics_verdicts(cfg->metrics, x->scratch.tally);
+	ex_verb_filter_tell(&x->scratch, cfg->log);
 }
 
 static void run_prioritize(struct ex_exchange *x)

@@ -327,13 +327,7 @@ static bool torn_record(const char *tail, size_t len)
 	/* Zeros are what a file system leaves of a write that a power cut met. */
 	while (len > 0 && tail[len - 1] == '\0')
 		len--;
-	for (size_t i = 0; i < len && i < EX_JOURNAL_START_LEN; i++) {
-		char want = EX_JOURNAL_LINE_START[i];
-
-		if (tail[i] != want && !(want == '2' && tail[i] == '1')) /* the version */
-			return false;
-	}
-	return true;
+	return ex_journal_starts(tail, len);
 }
 
 /* The records of a file's text; *ret as of ex_journal_read(). */

@@ -49,6 +49,8 @@ void ex_journal_put_release(struct buf *line, const char *uid);
 /* Appends a record as a line: its check sum and newline with it. *chain: the check sum of the line
  * before, 0 for the first one; it becomes that of this line. */
 void ex_journal_seal(struct buf *text, const char *record, size_t len, uint32_t *chain);
+/* Does the text begin as a record does, as far as it goes? */
+bool ex_journal_starts(const char *text, size_t len);
 /* Is the line (without its newline) the one that comes behind *chain? Moves it on, or ERR_INVALID. */
 int ex_journal_line_check(const char *line, size_t len, uint32_t *chain, struct err *err);
 

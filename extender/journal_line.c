@@ -27,6 +27,15 @@ void ex_journal_seal(struct buf *text, const char *record, size_t len, uint32_t 
 	buf_printf(text, ",\"crc\":\"%08x\"}\n", *chain);
 }
 
+bool ex_journal_starts(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len && i < EX_JOURNAL_START_LEN; i++) {
+		if (text[i] != EX_JOURNAL_LINE_START[i] && !(i == VERSION_AT && text[i] == '1'))
+			return false;
+	}
+	return true;
+}
+
 int ex_journal_line_check(const char *line, size_t len, uint32_t *chain, struct err *err)
 {
 	char tail[EX_JOURNAL_TAIL_LEN + 1];
@@ -39,7 +48,9 @@ int ex_journal_line_check(const char *line, size_t len, uint32_t *chain, struct 
 	crc = (uint32_t)crc32_z(alone ? 0 : *chain, (const Bytef *)line, len - EX_JOURNAL_TAIL_LEN);
 	snprintf(tail, sizeof(tail), ",\"crc\":\"%08x\"}", crc);
 	if (memcmp(tail, line + len - EX_JOURNAL_TAIL_LEN, EX_JOURNAL_TAIL_LEN) != 0)
-		return err_set(err, ERR_INVALID, "the check sum is wrong: %s",
+		return err_set(err, ERR_INVALID,
+			       "the check sum is wrong: %s; what to do: extender/README.md, \"When "
+			       "the journal is refused\"",
 			       alone ? "the line was changed"
 				     : "the line was changed, or one before it is changed or gone");
 	*chain = crc;
@@ -326,6 +337,20 @@ static int read_line(const char *line, size_t len, uint32_t *chain, struct ku_ar
 	return rc;
 }
 
+/* Of a file that never was a journal, a wrong check sum says nothing. */
+static int check_start(const char *text, size_t len, struct err *err)
+{
+	const char *newline = len > 0 ? memchr(text, '\n', len) : NULL;
+	uint32_t chain = 0;
+
+	if (newline == NULL || ex_journal_starts(text, len) ||
+	    ex_journal_line_check(text, (size_t)(newline - text), &chain, NULL) == 0)
+		return 0;
+	return err_set(err, ERR_INVALID,
+		       "not a journal of tessera-extender: its first line is no record; nothing "
+		       "was changed");
+}
+
 int ex_journal_read(const char *text, size_t len, const struct ex_journal_reader *r,
 		    struct ex_journal_end *ret, struct err *err)
 {
@@ -333,11 +358,12 @@ int ex_journal_read(const char *text, size_t len, const struct ex_journal_reader
 	const char *p = text, *end = text + len, *newline;
 	uint32_t chain = 0;
 	size_t number = 1;
-	int rc = 0;
+	int rc;
 
 	if (a == NULL)
 		return err_set(err, ERR_NOMEM, "out of memory");
-	while (p < end && (newline = memchr(p, '\n', (size_t)(end - p))) != NULL) {
+	rc = check_start(text, len, err);
+	while (rc == 0 && p < end && (newline = memchr(p, '\n', (size_t)(end - p))) != NULL) {
 		rc = read_line(p, (size_t)(newline - p), &chain, a, r, err);
 		if (rc < 0) {
 			err_prefix(err, rc, "line %zu", number);

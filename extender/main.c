@@ -226,6 +226,24 @@ static void wait_for_end(struct program *p)
 	log_event(p->log, LOG_LEVEL_INFO, "stopping", "signal=%d", sig);
 }
 
+/* What an API server holds is not known yet: nodes-listed and pods-listed say it. */
+static void say_started(struct program *p, struct ex_service *s, const char *url)
+{
+	struct ex_service_counts counts;
+	struct ex_survey f;
+
+	if (p->o.cluster[0] == '\0') {
+		log_event(p->log, LOG_LEVEL_INFO, "started", "policy=%s url=%s source=api-server",
+			  p->o.policy, url);
+		return;
+	}
+	ex_service_survey(s, &f);
+	ex_service_counts(s, &counts);
+	log_event(p->log, LOG_LEVEL_INFO, "started",
+		  "nodes=%zu gpus=%zu pods=%zu pending=%zu policy=%s url=%s", f.nodes, f.gpus,
+		  f.pods, counts.pods_cached, p->o.policy, url);
+}
+
 static int serve(struct program *p, struct ex_service *s, struct ex_api *api, struct err *err)
 {
 	const struct ex_options *o = &p->o;
@@ -249,6 +267,7 @@ static int serve(struct program *p, struct ex_service *s, struct ex_api *api, st
 
 	if (rc < 0)
 		return rc;
+	say_started(p, s, ex_server_url(server));
 	fprintf(stderr, "listening on %s\n", ex_server_url(server));
 	wait_for_end(p);
 	ex_server_stop(server);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/option_table.h"
 #include "extender/options_file.h"
 #include "policy/policy.h"
@@ -139,15 +138,16 @@ static const struct option_row rows[] = {
 	{"nomination-seconds", "N", "TESSERA_NOMINATION_SECONDS", "600",
 	 "Room made by preemption is kept for its pod until it was not heard of for so long.",
 	 OPTION_INTEGER, AT(nomination_s), 1, 86400, false},
-	{"log-level", "LEVEL", "TESSERA_LOG_LEVEL", "info", "error, warn, info or debug.",
-	 OPTION_TEXT, AT(log_level), 0, 0, true},
+	{"log-level", "error|warn|info|debug", "TESSERA_LOG_LEVEL", "info",
+	 "What is logged: this and what is worse.", OPTION_TEXT, AT(log_level), 0, 0, true},
 	{"config", "FILE", "TESSERA_CONFIG", NULL,
 	 "YAML file with lines `option: value`. Read again at SIGHUP, when log-level and the contents "
 	 "of TLS files take effect.",
 	 OPTION_TEXT, AT(config), 0, 0, false},
 	{"check-config", NULL, NULL, NULL,
-	 "Look at options, files and address as a start would, say what is wrong, and exit; nothing is "
-	 "written and no server asked.",
+	 "Look at options and files as a start would, and whether the address of --listen is one of this "
+	 "machine, say what is wrong, and exit. Nothing is written, no server asked, and not tried whether "
+	 "the port is free and the journal not in use.",
 	 OPTION_FLAG, AT(check_config), 0, 0, false},
 	{"help", NULL, NULL, NULL, "Print this and exit.", OPTION_FLAG, AT(help), 0, 0, false},
 	{"version", NULL, NULL, NULL, "Print the version and exit.", OPTION_FLAG, AT(version), 0, 0,
@@ -257,25 +257,9 @@ static int check(const struct ex_options *o, struct err *err)
 		rc = check_lease(o, err);
 	if (rc < 0)
 		return rc;
-	if (po_policy_find(o->policy) == NULL)
-		return err_set(err, ERR_INVALID, "--policy: \"%s\" is none; see --help", o->policy);
-	if (strcmp(o->ties, "rank") != 0 && strcmp(o->ties, "random") != 0)
-		return err_set(err, ERR_INVALID, "--ties: \"%s\" is neither rank nor random",
-			       o->ties);
-	if (ex_options_set_scheduler(o) < 0)
-		return err_set(err, ERR_INVALID,
-			       "--set-scheduler: \"%s\" is none of labelled, all, none",
-			       o->set_scheduler);
 	if (o->scheduler_name[0] == '\0')
 		return err_set(err, ERR_INVALID,
 			       "--set-scheduler-name: is empty; --set-scheduler=none sets none");
-	if (strcmp(o->privileged, "warn") != 0 && strcmp(o->privileged, "refuse") != 0)
-		return err_set(err, ERR_INVALID, "--privileged: \"%s\" is neither warn nor refuse",
-			       o->privileged);
-	if (log_level_parse(o->log_level) < 0)
-		return err_set(err, ERR_INVALID,
-			       "--log-level: \"%s\" is none of error, warn, info, debug",
-			       o->log_level);
 	rc = st_contract_prefix_check(o->prefix, err);
 	return rc < 0 ? err_prefix(err, rc, "--prefix") : 0;
 }
@@ -301,11 +285,27 @@ static const struct ex_options empty = {
 	.privileged = "",
 };
 
+/* where: the place that the policy's name may have come from. */
+static int check_policy(const struct ex_options *o, struct err *err, const char *where)
+{
+	char names[256] = "";
+	size_t len = 0;
+	const struct po_policy *p;
+
+	if (po_policy_find(o->policy) != NULL)
+		return 0;
+	for (size_t i = 0; (p = po_policy_at(i)) != NULL && len < sizeof(names); i++)
+		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", i > 0 ? ", " : "",
+					p->name);
+	return err_set(err, ERR_INVALID, "%s: \"%.100s\" is none of %s", where, o->policy, names);
+}
+
 static int set_file(struct ex_options *o, const struct ex_options_file *f, struct err *err)
 {
+	int rc;
+
 	for (size_t i = 0; i < f->count; i++) {
 		const struct option_row *r = option_find(&table, f->names[i], strlen(f->names[i]));
-		int rc;
 
 		if (r == NULL || r->env == NULL || strcmp(r->name, "config") == 0)
 			return err_set(err, ERR_INVALID, "%s: %s: no such option for a file",
@@ -314,7 +314,8 @@ static int set_file(struct ex_options *o, const struct ex_options_file *f, struc
 		if (rc < 0)
 			return err_prefix(err, rc, "%s: %s", o->config, r->name);
 	}
-	return 0;
+	rc = check_policy(o, err, "policy");
+	return rc < 0 ? err_prefix(err, rc, "%s", o->config) : 0;
 }
 
 /* Reads all places; file NULL: none. */
@@ -333,7 +334,11 @@ static int set_all(struct ex_options *o, int argc, char *const *argv,
 		rc = set_file(o, file, err);
 	if (rc == 0)
 		rc = option_environment(&table, o, getenv_fn, err);
-	return rc == 0 ? option_arguments(&table, o, 1, argc, argv, err) : rc;
+	if (rc == 0)
+		rc = check_policy(o, err, "TESSERA_POLICY");
+	if (rc == 0)
+		rc = option_arguments(&table, o, 1, argc, argv, err);
+	return rc == 0 ? check_policy(o, err, "--policy") : rc;
 }
 
 void ex_options_fini(struct ex_options *o)

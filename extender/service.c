@@ -4,7 +4,6 @@
 
 #include "base/hash.h"
 #include "extender/service_internal.h"
-#include "extender/survey.h"
 #include "kube/load.h"
 
 #define PODS_CACHE 16384
@@ -116,14 +115,24 @@ static int on_bound(void *ctx, const struct st_pod_spec *pod, struct err *err)
 	return learn_pod(ctx, pod, false, err);
 }
 
+static void say_of_pod(struct ex_service *s, const char *event, const struct st_pod_spec *pod,
+		       const char *text)
+{
+	char quoted[512];
+
+	log_event(s->cfg.log, LOG_LEVEL_WARN, event, "pod=%s/%s uid=%s node=%s reason=%s", pod->ns,
+		  pod->name, pod->uid, pod->node, log_quote(text, quoted, sizeof(quoted)));
+}
+
+/* Of a node that is not there, one line says all. */
 static void on_note(void *ctx, const struct st_pod_spec *pod, const char *text)
 {
 	struct ex_service *s = ctx;
-	char quoted[512];
 
-	log_event(s->cfg.log, LOG_LEVEL_WARN, "pod-allocation",
-		  "pod=%s/%s uid=%s node=%s reason=%s", pod->ns, pod->name, pod->uid, pod->node,
-		  log_quote(text, quoted, sizeof(quoted)));
+	if (st_cluster_node_find(s->c, pod->node, strlen(pod->node)) == ST_NONE &&
+	    ex_absent_put(&s->absent, pod->uid, pod->node, NULL) == 0)
+		return;
+	say_of_pod(s, "pod-allocation", pod, text);
 }
 
 static struct ku_loader loader_of(struct ex_service *s)
@@ -138,10 +147,18 @@ static struct ku_loader loader_of(struct ex_service *s)
 int ex_service_load_file(struct ex_service *s, const char *path, struct err *err)
 {
 	struct ku_loader how = loader_of(s);
+	struct ex_survey found;
+	char quoted[512];
 	int rc = ku_load_file(s->c, path, &how, err);
 
+	ex_absent_tell(&s->absent, s->cfg.log, "cluster-file");
 	if (rc < 0)
 		return rc;
+	ex_survey_count(s->c, &found);
+	if (found.nodes == 0)
+		log_event(s->cfg.log, LOG_LEVEL_WARN, "no-nodes",
+			  "file=%s remedy=\"kubectl get nodes,pods -A -o json\"",
+			  log_quote(path, quoted, sizeof(quoted)));
 	ex_survey_unready(s->c, s->cfg.log);
 	ex_survey_duplicates(s->c, s->cfg.log);
 	return 0;
@@ -150,8 +167,10 @@ int ex_service_load_file(struct ex_service *s, const char *path, struct err *err
 int ex_service_load_text(struct ex_service *s, const char *text, size_t len, struct err *err)
 {
 	struct ku_loader how = loader_of(s);
+	int rc = ku_load_text(s->c, text, len, &how, err);
 
-	return ku_load_text(s->c, text, len, &how, err);
+	ex_absent_tell(&s->absent, s->cfg.log, "cluster-file");
+	return rc;
 }
 
 int ex_service_start(struct ex_service *s, struct err *err)
@@ -182,19 +201,18 @@ static int replay_bind(void *ctx, const struct st_pod_spec *pod, const struct st
 	int rc;
 
 	/* As for a bound pod of the file: its node may come back, and its line stays. */
-	if (node == ST_NONE) {
-		on_note(s, pod, "journal: its node is not in the cluster file; left out");
-		return 0;
-	}
+	if (node == ST_NONE)
+		return ex_absent_put(&s->absent, pod->uid, pod->node, err);
+	ex_absent_drop(&s->absent, pod->uid);
 	if (known != NULL && known->node != node)
-		on_note(s, pod,
-			"the cluster file has this pod on another node; the journal, which is what "
-			"was answered to the scheduler, counts");
+		say_of_pod(s, "pod-on-another-node", pod,
+			   "the cluster file has this pod on another node; the journal, which is "
+			   "what was answered to the scheduler, counts");
 	rc = ku_pod_observe_as(s->c, pod, ident, node, &s->cfg.contract, &why, err);
 	if (rc < 0)
 		return rc;
 	if (why.msg[0] != '\0')
-		on_note(s, pod, why.msg);
+		say_of_pod(s, "pod-allocation", pod, why.msg);
 	return req != NULL ? po_placer_learn(s->placer, req, err) : 0;
 }
 
@@ -202,6 +220,7 @@ static int replay_release(void *ctx, const char *uid, struct err *err)
 {
 	struct ex_service *s = ctx;
 
+	ex_absent_drop(&s->absent, uid);
 	/* A release that was recorded twice is one. */
 	if (st_cluster_pod_find(s->c, uid) == NULL)
 		return 0;
@@ -211,8 +230,10 @@ static int replay_release(void *ctx, const char *uid, struct err *err)
 int ex_service_check_journal(struct ex_service *s, const char *path, struct err *err)
 {
 	struct ex_journal_reader r = {.bind = replay_bind, .release = replay_release, .ctx = s};
+	int rc = ex_journal_check(path, &r, err);
 
-	return ex_journal_check(path, &r, err);
+	ex_absent_tell(&s->absent, s->cfg.log, "journal");
+	return rc;
 }
 
 int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, struct err *err)
@@ -226,6 +247,7 @@ int ex_service_open_journal(struct ex_service *s, const char *path, bool sync, s
 	pthread_mutex_lock(&s->lock); /* the price thread may look in already */
 	rc = ex_journal_open(path, &o, &r, &s->journal, &torn, err);
 	pthread_mutex_unlock(&s->lock);
+	ex_absent_tell(&s->absent, s->cfg.log, "journal");
 	if (rc < 0)
 		return rc;
 	if (torn > 0)
@@ -257,6 +279,13 @@ void ex_service_with(struct ex_service *s,
 {
 	pthread_mutex_lock(&s->lock);
 	fn(ctx, s->c, s->placer);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void ex_service_survey(struct ex_service *s, struct ex_survey *ret)
+{
+	pthread_mutex_lock(&s->lock);
+	ex_survey_count(s->c, ret);
 	pthread_mutex_unlock(&s->lock);
 }
 

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "extender/journal.h"
+#include "extender/survey.h"
 #include "extender/wire.h"
 #include "kube/object.h"
 #include "policy/policy.h"
@@ -132,6 +133,7 @@ struct ex_service_counts {
 	uint64_t prices_published; /* 0 where the policy has none */
 	size_t pods_cached, nominations;
 };
+void ex_service_survey(struct ex_service *s, struct ex_survey *ret);
 void ex_service_counts(struct ex_service *s, struct ex_service_counts *ret);
 const struct st_contract_options *ex_service_contract(const struct ex_service *s);
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "extender/absent.h"
 #include "extender/lookup.h"
 #include "extender/recent.h"
 #include "extender/service.h"
@@ -25,6 +26,7 @@ struct ex_nomination {
 struct ex_service {
 	struct ex_service_config cfg;
 	struct ex_journal *journal; /* NULL: none. Set before serving */
+	struct ex_absent *absent;   /* while loading: bound pods whose node is not there */
 	pthread_mutex_t lock;
 	pthread_cond_t settled; /* an operation ended */
 	/* under the lock: */

@@ -8,6 +8,17 @@ static void say_more(struct log *log, const char *what, size_t count)
 		log_event(log, LOG_LEVEL_WARN, what, "more=%zu", count - SAID_MAX);
 }
 
+void ex_survey_count(const struct st_cluster *c, struct ex_survey *ret)
+{
+	*ret = (struct ex_survey){.pods = st_cluster_pod_count(c)};
+	for (uint32_t id = 0; id < st_cluster_node_count(c); id++) {
+		const struct st_node *n = st_cluster_node(c, id);
+
+		ret->nodes += n->present;
+		ret->gpus += n->present ? n->gpu_count : 0;
+	}
+}
+
 size_t ex_survey_unready(const struct st_cluster *c, struct log *log)
 {
 	char quoted[512];

@@ -8,6 +8,12 @@
 #include "base/log.h"
 #include "state/cluster.h"
 
+/* What is there: nodes, their GPUs, and pods that hold something. */
+struct ex_survey {
+	size_t nodes, gpus, pods;
+};
+void ex_survey_count(const struct st_cluster *c, struct ex_survey *ret);
+
 /* Nodes that get nothing for a reason of their own: not ready, an inventory that cannot be used. Returns
  * how many. */
 size_t ex_survey_unready(const struct st_cluster *c, struct log *log);

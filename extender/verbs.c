@@ -1,5 +1,6 @@
 #include "extender/verbs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,6 +62,7 @@ static int judge(struct ex_service *s, struct ex_scratch *x, const char *body, s
 		rc = ex_question_read(s, parts.pod, x->arena, &q, err);
 	if (rc < 0)
 		return rc;
+	x->pod = q.ident;
 	rc = ex_service_judge(s, &q, &x->names, *ret_nodes ? &x->items : NULL, x->arena,
 			      &x->verdicts, err);
 	if (rc == 0)
@@ -82,6 +84,23 @@ int ex_verb_filter(struct ex_service *s, struct ex_scratch *x, const char *body,
 	}
 	ex_wire_filter(out, &x->names, nodes ? &x->items : NULL, &x->verdicts);
 	return 0;
+}
+
+void ex_verb_filter_tell(const struct ex_scratch *x, struct log *log)
+{
+	char causes[400] = "";
+	size_t len = 0;
+
+	if (x->tally[EX_OK] > 0 || x->verdicts.count == 0)
+		return;
+	for (int code = 0; code < EX_CODE_COUNT && len < sizeof(causes); code++) {
+		if (x->tally[code] > 0)
+			len += (size_t)snprintf(causes + len, sizeof(causes) - len, " %s=%u",
+						ex_code_name((enum ex_code)code), x->tally[code]);
+	}
+	if (len > 0)
+		log_event(log, LOG_LEVEL_DEBUG, "no-node-passes", "pod=%s/%s uid=%s nodes=%zu%s",
+			  x->pod.ns, x->pod.name, x->pod.uid, x->verdicts.count, causes);
 }
 
 int ex_verb_prioritize(struct ex_service *s, struct ex_scratch *x, const char *body, size_t len,

@@ -12,6 +12,7 @@ struct ex_scratch {
 	struct ex_verdicts verdicts;
 	struct ku_arena *arena;
 	uint32_t tally[EX_CODE_COUNT]; /* verdicts of the last filter */
+	struct st_pod_ident pod;       /* which it was about; strings in the arena */
 };
 int ex_scratch_init(struct ex_scratch *x, struct err *err); /* ERR_NOMEM */
 void ex_scratch_fini(struct ex_scratch *x);
@@ -20,6 +21,8 @@ void ex_scratch_trim(struct ex_scratch *x);
 
 int ex_verb_filter(struct ex_service *s, struct ex_scratch *x, const char *body, size_t len,
 		   struct buf *out, struct err *err);
+/* Says in the log, at debug, that no node passed the last filter, and how many for which cause. */
+void ex_verb_filter_tell(const struct ex_scratch *x, struct log *log);
 /* The reply has no place for an error: it is an empty list then. */
 int ex_verb_prioritize(struct ex_service *s, struct ex_scratch *x, const char *body, size_t len,
 		       unsigned rest, struct buf *out, struct err *err);

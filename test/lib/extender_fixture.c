@@ -100,6 +100,7 @@ void xf_open(struct xf *f, const char *cluster, const struct ex_service_config *
 	if (cfg != NULL)
 		c = *cfg;
 	memset(f, 0, sizeof(*f));
+	f->log = c.log;
 	c.now = fixture_clock;
 	c.now_ctx = &f->now_ms;
 	f->s = ex_service_new(&c, &err);
@@ -365,6 +366,7 @@ void xf_http_open(struct xf_http *h, struct xf *f, size_t max_body)
 		.set_scheduler = EX_SET_LABELLED,
 		.service = f->s,
 		.metrics = &h->metrics,
+		.log = f->log,
 	};
 	struct err err = ERR_INIT;
 

@@ -36,7 +36,8 @@ char *xf_bind_args(const char *uid, const char *node);
 struct xf {
 	struct ex_service *s;
 	struct ex_scratch scratch;
-	int64_t now_ms; /* its clock */
+	int64_t now_ms;  /* its clock */
+	struct log *log; /* of cfg; the server's, too */
 };
 /* Aborts the test on failure. cfg may be NULL; journal may be NULL. */
 void xf_open(struct xf *f, const char *cluster, const struct ex_service_config *cfg,

@@ -77,6 +77,8 @@ Test(enforcer_run, wrong_options)
 		 "--fail-open: \"maybe\" is neither yes nor no"},
 		{{"--node=n", "--log-level=loud", NULL},
 		 "--log-level: \"loud\" is none of error, warn, info, debug"},
+		{{"--node=n", "--mig=on", NULL},
+		 "--mig: \"on\" is none of static, dynamic, switch"},
 		{{"--node=n", "--prefix=x", NULL},
 		 "--prefix: \"x\" is no start of an annotation key, as example.com/container."},
 		{{"--node=n", "--prefix=example.com/a/b", NULL},

@@ -1,6 +1,7 @@
 /* --check-config says what a start would fail on, in the same words, and touches nothing. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,13 @@ static void init(void)
 	char path[200];
 
 	cr_assert_not_null(mkdtemp(dir));
-	put_file("cluster.json", "{\"kind\":\"List\",\"items\":[]}");
+	put_file("none.json", "{\"kind\":\"List\",\"items\":[]}");
+	put_file("cluster.json",
+		 "{\"kind\":\"List\",\"items\":[{\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\","
+		 "\"labels\":{\"nvidia.com/gpu.memory\":\"40960\",\"nvidia.com/gpu.count\":\"4\","
+		 "\"nvidia.com/gpu.product\":\"NVIDIA-L40\"}},\"status\":{\"conditions\":[{"
+		 "\"type\":\"Ready\",\"status\":\"True\"}],\"allocatable\":{\"cpu\":\"8\","
+		 "\"memory\":\"32Gi\",\"pods\":\"110\"}}}]}");
 	put_file("half.json", "{\"kind\":");
 	put_file("notes.txt", "not a journal\n");
 	put_file("tail.log", "a line that has no end");
@@ -96,7 +103,8 @@ static const struct {
 	{"--cluster no.json", "--cluster: no.json: No such file", 2},
 	{"--cluster folder", "--cluster: folder: Is a directory", 2},
 	{"--cluster half.json", "--cluster: half.json: JSON", 2},
-	{CLUSTER "--journal notes.txt", "--journal: notes.txt: line 1", 2},
+	{CLUSTER "--journal notes.txt",
+	 "--journal: notes.txt: not a journal of tessera-extender: ", 2},
 	{CLUSTER "--journal tail.log", "tail.log: not a journal of tessera-extender", 2},
 	{CLUSTER "--journal folder", "folder", 2},
 	{CLUSTER "--journal nowhere/j.log", "nowhere/j.log: No such file or directory", 2},
@@ -131,6 +139,42 @@ Test(extender_check, says_what_a_start_would_say)
 	}
 }
 
+/* Starts it for real and reads its words until it serves; it is ended then. */
+Test(extender_check, a_start_says_what_was_loaded)
+{
+	char command[1200], program[300], part[512];
+	struct buf out = BUF_INIT;
+	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+	pid_t pid = 0;
+	int status;
+	FILE *p;
+
+	cr_assert_gt(n, 0);
+	program[n] = '\0';
+	strrchr(program, '/')[1] = '\0';
+	snprintf(command, sizeof(command),
+		 "cd '%s' && echo $$ && exec '%stessera-extender' --cluster cluster.json "
+		 "--listen 127.0.0.1:0 2>&1",
+		 dir, program);
+	p = popen(command, "r");
+	cr_assert_not_null(p);
+	cr_assert_not_null(fgets(part, sizeof(part), p));
+	pid = (pid_t)strtol(part, NULL, 10);
+	while (fgets(part, sizeof(part), p) != NULL) {
+		buf_puts(&out, part);
+		if (strncmp(part, "listening on ", 13) == 0)
+			break;
+	}
+	cr_assert_gt(pid, 1);
+	kill(pid, SIGTERM);
+	status = pclose(p);
+	cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", buf_str(&out));
+	cr_expect(strstr(buf_str(&out), "level=info event=started nodes=1 gpus=4 pods=0 pending=0 "
+					"policy=bid-price url=http://127.0.0.1:") != NULL,
+		  "%s", buf_str(&out));
+	buf_fini(&out);
+}
+
 Test(extender_check, a_good_configuration_touches_nothing)
 {
 	static const char *const good[] = {
@@ -149,4 +193,18 @@ Test(extender_check, a_good_configuration_touches_nothing)
 	}
 	snprintf(path, sizeof(path), "%s/new.log", dir);
 	cr_expect_neq(access(path, F_OK), 0, "nothing was made");
+}
+
+/* That is no mistake that a start fails on, but hardly what was meant. */
+Test(extender_check, a_cluster_without_nodes_is_warned_of)
+{
+	struct buf out = BUF_INIT;
+
+	cr_expect_eq(run("--cluster none.json", true, &out), 0);
+	cr_expect(strstr(buf_str(&out), "level=warn event=no-nodes file=none.json ") != NULL, "%s",
+		  buf_str(&out));
+	buf_reset(&out);
+	cr_expect_eq(run("--cluster cluster.json", true, &out), 0);
+	cr_expect_str_eq(buf_str(&out), "the configuration is good\n");
+	buf_fini(&out);
 }

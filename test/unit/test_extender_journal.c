@@ -204,10 +204,24 @@ Test(extender_journal_file, a_corrupt_file_is_refused_with_its_name)
 	struct seen s;
 	size_t torn;
 
+	struct buf b = BUF_INIT;
+
 	cr_assert_eq(file_replace(path, "{}\n{}\n", 6, &err), 0);
 	cr_expect_null(open_it(&s, &torn, &err));
-	cr_expect(strstr(err.msg, path) != NULL && strstr(err.msg, "line 1: ") != NULL, "%s",
+	cr_expect(strstr(err.msg, path) != NULL && strstr(err.msg, "not a journal") != NULL, "%s",
 		  err.msg);
+	err = (struct err)ERR_INIT;
+	put_release(&b, "u1");
+	put_release(&b, "u2");
+	b.data[b.len - 4] ^= 1;
+	cr_assert_eq(file_replace(path, b.data, b.len, &err), 0);
+	cr_expect_null(open_it(&s, &torn, &err));
+	cr_expect(strstr(err.msg, path) != NULL &&
+			  strstr(err.msg, ": line 2: the check sum ") != NULL,
+		  "%s", err.msg);
+	cr_expect(strstr(err.msg, "extender/README.md, \"When the journal is refused\"") != NULL,
+		  "%s", err.msg);
+	buf_fini(&b);
 }
 
 Test(extender_journal_file, a_full_disk_is_an_error_and_leaves_no_part)

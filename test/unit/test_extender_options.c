@@ -93,11 +93,15 @@ Test(extender_options, mistakes_name_option_and_value)
 		{"--max-body -5", "-5"},
 		{"--limit-overcommit 0.5", "not between 1 and 100"},
 		{"--limit-overcommit 101", "101"},
-		{"--policy magic", "\"magic\" is none"},
-		{"--ties maybe", "maybe"},
-		{"--privileged yes", "--privileged: \"yes\" is neither warn nor refuse"},
-		{"--log-level loud", "loud"},
-		{"--set-scheduler some", "\"some\" is none of"},
+		{"--policy magic", "--policy: \"magic\" is none of ca-fgd, "},
+		{"--ties maybe", "--ties: \"maybe\" is none of rank, random"},
+		{"--privileged yes", "--privileged: \"yes\" is none of warn, refuse"},
+		{"--log-level loud", "--log-level: \"loud\" is none of error, warn, info, debug"},
+		{"--set-scheduler some",
+		 "--set-scheduler: \"some\" is none of labelled, all, none"},
+		{"--set-scheduler labelled|all", "\"labelled|all\" is none of"},
+		{"--ties ran", "\"ran\" is none of"},
+		{"--ties=", "\"\" is none of"},
 		{"--set-scheduler-name=", "--set-scheduler=none"},
 		{"--score-rest 10", "10"},
 		{"--prefix plain", "--prefix: \"plain\" is no start"},
@@ -131,6 +135,32 @@ Test(extender_options, mistakes_name_option_and_value)
 		cr_expect(strstr(err.msg, rows[i].want) != NULL, "%s: %s", line, err.msg);
 		cr_expect_eq(o.threads, 99);
 	}
+}
+
+static const char *bad_policy(const char *name)
+{
+	return strcmp(name, "TESSERA_POLICY") == 0 ? "foo" : "";
+}
+
+static const char *bad_level(const char *name)
+{
+	return strcmp(name, "TESSERA_LOG_LEVEL") == 0 ? "loud" : "";
+}
+
+/* Of a word as of a number: the place where it is wrong, not the option that was never given. */
+Test(extender_options, a_wrong_word_names_its_variable)
+{
+	struct err err = ERR_INIT;
+	struct ex_options o;
+
+	cr_expect_eq(parse("--cluster c", bad_policy, &o, &err), ERR_INVALID);
+	cr_expect(strstr(err.msg, "TESSERA_POLICY: \"foo\" is none of ca-fgd, ") == err.msg, "%s",
+		  err.msg);
+	cr_expect(strstr(err.msg, "bid-price") != NULL, "%s", err.msg);
+	err = (struct err)ERR_INIT;
+	cr_expect_eq(parse("--cluster c", bad_level, &o, &err), ERR_INVALID);
+	cr_expect_str_eq(err.msg,
+			 "TESSERA_LOG_LEVEL: \"loud\" is none of error, warn, info, debug");
 }
 
 /* Two that were cut to the same would both lead. */
@@ -238,10 +268,15 @@ Test(extender_options, mistakes_in_a_file_name_it)
 	static const struct {
 		const char *text, *want;
 	} rows[] = {
-		{"threads: 0\n", "threads"},      {"nonsense: 1\n", "nonsense: no such option"},
-		{"help: yes\n", "help: no such"}, {"config: x\n", "config: no such"},
-		{"- a\n", "not a mapping"},       {"threads: [1]\n", "line 1: not of the form"},
+		{"threads: 0\n", "threads"},
+		{"nonsense: 1\n", "nonsense: no such option"},
+		{"help: yes\n", "help: no such"},
+		{"config: x\n", "config: no such"},
+		{"- a\n", "not a mapping"},
+		{"threads: [1]\n", "line 1: not of the form"},
 		{"a: 1\n  b: : :\n", "line "},
+		{"policy: foo\n", ": policy: \"foo\" is none of"},
+		{"ties: foo\n", ": ties: \"foo\" is none of rank, random"},
 	};
 	char path[] = "/tmp/tessera-options-XXXXXX", line[100];
 	int fd = mkstemp(path);

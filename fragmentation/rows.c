@@ -150,7 +150,7 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 				arith_max(m->cpu_relaxed,
 					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
-	t->clients_cap = t->alloc_mib / d_min + 1;
+	t->clients_cap = (int32_t)arith_min((int64_t)t->alloc_mib / d_min + 1, INT32_MAX);
 	if ((m->kind != FR_FGD && m->has_mig && t->mig && value_make(m, t) < 0) ||
 	    (m->kind == FR_CA && caps_make(m, t) < 0) || (m->bid && fr_bid_type_init(m, t) < 0)) {
 		fr_type_fini(t);

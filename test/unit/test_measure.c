@@ -578,3 +578,17 @@ Test(measure, oom)
 	}
 	fr_measure_free(NULL);
 }
+
+/* A GPU as large as can be told, and tasks as small: all of it can be used. */
+Test(measure, the_largest_gpu_and_the_smallest_task)
+{
+	const struct place_class mix[] = {{1, 1000, place_share(1), NULL}};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct fr_measure *m;
+
+	place_node(c, "a", 64000, 1, INT32_MAX);
+	m = place_measure(c, FR_FGD, mix, 1);
+	cr_expect_eq(fr_measure_total(m), 0, "%lld", (long long)fr_measure_total(m));
+	fr_measure_free(m);
+	st_cluster_free(c);
+}

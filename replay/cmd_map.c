@@ -154,8 +154,11 @@ static int fetch_and_print(const char *url, int64_t rows, struct err *err)
 		if (rc == 0)
 			rc = rp_http_wait(h, call, err);
 		if (rc == 0 && call->status != 200)
-			rc = err_set(err, ERR_IO, "%s/api/v1/cluster: HTTP status %ld", url,
-				     call->status);
+			rc = err_set(err, ERR_IO, "%s/api/v1/cluster: HTTP status %ld%s", url,
+				     call->status,
+				     call->status == 404 ? " (the address is wanted without the "
+							   "prefix of the verbs)"
+							 : "");
 		if (rc == 0)
 			rc = ku_json_parse(call->reply.data, call->reply.len, &root, err);
 		if (rc == 0)
@@ -173,7 +176,7 @@ int rp_cmd_map(const struct rp_command *self, int argc, char **argv)
 	int64_t rows = 100;
 	const struct rp_option options[] = {
 		{"extender", "URL", RP_OPT_TEXT, &url, 0, 0,
-		 "where it listens: http://127.0.0.1:8080"},
+		 "where it listens, without the prefix of its verbs: http://127.0.0.1:8080"},
 		{"rows", "N", RP_OPT_INTEGER, &rows, 1, 1000000, "nodes shown at most; 100"},
 	};
 	struct err err = ERR_INIT;

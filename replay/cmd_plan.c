@@ -248,7 +248,7 @@ int rp_cmd_plan(const struct rp_command *self, int argc, char **argv)
 		{"headroom", "R", RP_OPT_DECIMAL, &a.headroom_nano, 0, INT64_C(10000000000),
 		 "pods beyond these that must find a place too, as a share of them; 0"},
 		{"policy", "NAME", RP_OPT_TEXT, &a.policy_text, 0, 0,
-		 "what places them; ca-fgd; the extender's own, bid-price, takes several times as long"},
+		 "what places them, as for run; ca-fgd; the extender's own, bid-price, takes several times as long"},
 		{"seed", "N,A-B,...", RP_OPT_TEXT, &a.seeds_text, 0, 0,
 		 "orders of arrival; the plan holds in each of them; 42"},
 		{"jobs", "N", RP_OPT_INTEGER, &a.jobs, 1, RP_JOBS_MAX,

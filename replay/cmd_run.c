@@ -244,7 +244,8 @@ static const struct rp_option options[] = {
 	{"nodes-format", "MAP", RP_OPT_TEXT, &args.in.nodes_format, 0, 0,
 	 "likewise the nodes: alibaba-2026-nodes or a map file"},
 	{"policy", "NAME,...", RP_OPT_TEXT, &args.policies_text, 0, 0,
-	 "policies to compare, or \"all\"; ca-fgd; the extender's own, bid-price, takes several times as long"},
+	 "policies to compare, or \"all\"; ca-fgd; the extender's own, bid-price, takes several times\n"
+	 "as long. There are: " RP_POLICY_NAMES},
 	{"order", "FILE", RP_OPT_TEXT, &args.in.order_path, 0, 0,
 	 "arrivals and node ranks from a file"},
 	{"seed", "N,A-B,...", RP_OPT_TEXT, &args.in.seeds_text, 0, 0,

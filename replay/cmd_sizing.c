@@ -57,21 +57,34 @@ static struct totals sum(const struct rp_size *z, size_t count)
 	return t;
 }
 
+/* "namespace/kind/workload" */
+static int name_length(const struct rp_usage *u)
+{
+	return (int)(strlen(u->ns) + strlen(u->kind) + strlen(u->workload) + 2);
+}
+
 static void print_table(const struct args *a, const struct rp_size *z, size_t count)
 {
 	struct totals t = sum(z, count);
+	int wide = (int)strlen("workload"), box = (int)strlen("container");
 
-	printf("%-44s %-14s %9s %9s %9s %9s %5s %9s  %s\n", "workload", "container", "request",
-	       "peak", "advised", "freed", "SM %", "samples", "advice");
+	for (size_t i = 0; i < count; i++) {
+		int len = (int)strlen(z[i].u->container);
+
+		wide = name_length(z[i].u) > wide ? name_length(z[i].u) : wide;
+		box = len > box ? len : box;
+	}
+	printf("%-*s %-*s %9s %9s %9s %9s %5s %9s  %s\n", wide, "workload", box, "container",
+	       "request", "peak", "advised", "freed", "SM %", "samples", "advice");
 	for (size_t i = 0; i < count; i++) {
 		const struct rp_usage *u = z[i].u;
-		char name[1024], b[4][24];
+		char b[4][24];
 
-		snprintf(name, sizeof(name), "%s/%s/%s", u->ns, u->kind, u->workload);
-		printf("%-44s %-14s %9s %9s %9" PRId64 " %9" PRId64 " %5s %9s  %s\n", name,
-		       u->container, number(u->request_mib, b[0]), number(u->peak_mib, b[1]),
-		       z[i].advised_mib, z[i].freed_mib, number(u->sm_percent, b[2]),
-		       number(u->samples, b[3]), rp_advice_name(z[i].advice));
+		printf("%s/%s/%s%*s %-*s %9s %9s %9" PRId64 " %9" PRId64 " %5s %9s  %s\n", u->ns,
+		       u->kind, u->workload, wide - name_length(u), "", box, u->container,
+		       number(u->request_mib, b[0]), number(u->peak_mib, b[1]), z[i].advised_mib,
+		       z[i].freed_mib, number(u->sm_percent, b[2]), number(u->samples, b[3]),
+		       rp_advice_name(z[i].advice));
 	}
 	if (a->quiet)
 		return;

@@ -1,5 +1,6 @@
 #include "replay/command.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,12 +44,41 @@ static bool same_file(const char *a, const char *b)
 	       x.st_ino == y.st_ino;
 }
 
-/* What is written must not be what is read, nor be written twice. */
+/* Can a file of that name be made? Asked before the work that it is for. */
+static int check_place(const char *option, const char *path, struct err *err)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash == NULL   ? strdup(".")
+		       : slash == path ? strdup("/")
+				       : strndup(path, (size_t)(slash - path));
+	struct stat st;
+	int rc = 0;
+
+	if (folder == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		rc = err_set(err, ERR_INVALID, "--%s: %s is a folder", option, path);
+	else if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		rc = 0; /* a device or pipe, which nothing is made for */
+	else if (access(folder, W_OK | X_OK) != 0)
+		rc = err_set(err, ERR_INVALID, "--%s: %s cannot be written: folder %s: %s", option,
+			     path, folder, strerror(errno));
+	else if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
+		rc = err_set(err, ERR_INVALID, "--%s: %s cannot be written: %s is no folder",
+			     option, path, folder);
+	free(folder);
+	return rc;
+}
+
+/* What is written must have a place, and must not be what is read, nor be written twice. */
 static int check_files(const struct rp_option *options, size_t count, struct err *err)
 {
 	for (size_t i = 0; i < count; i++) {
 		const char *out = is_written(&options[i]) ? file_of(&options[i]) : NULL;
+		int rc = out != NULL ? check_place(options[i].name, out, err) : 0;
 
+		if (rc < 0)
+			return rc;
 		for (size_t k = 0; out != NULL && k < count; k++) {
 			const char *other = k != i ? file_of(&options[k]) : NULL;
 

@@ -76,6 +76,10 @@ int rp_inputs_order(const struct rp_inputs *in, const struct rp_trace *t, uint64
 int rp_seeds_parse(const char *text, uint64_t seeds[RP_SEEDS_MAX], size_t *ret_count,
 		   struct err *err);
 
+/* All policies, as --help lists them; a test compares with policy/table.c. */
+#define RP_POLICY_NAMES                                                                            \
+	"ca-fgd, fgd, bid-price, bestfit, firstfit, packing, clustering, dotprod, random, spread"
+
 /* "fgd,bestfit", "all"; the default policy where text is NULL. ERR_INVALID, ERR_RANGE. */
 #define RP_POLICIES_MAX 64
 int rp_policies_parse(const char *text, const struct po_policy *list[RP_POLICIES_MAX],

@@ -64,6 +64,12 @@ static int parse_type(const char *text, struct node_type *ret, struct err *err)
 	if (!cut(&s, ':', ret->model) || !cut(&s, 'x', gpus) || !cut(&s, ':', cores) ||
 	    !cut(&s, ',', weight) || strpbrk(ret->model, ",|\"") != NULL)
 		return err_set(err, ERR_INVALID, "\"%s\" is not MODEL:GPUSxCORES:WEIGHT", text);
+	if (gpus[0] == '\0' || cores[0] == '\0' || weight[0] == '\0')
+		return err_set(err, ERR_INVALID, "\"%s\": the %s missing (MODEL:GPUSxCORES:WEIGHT)",
+			       text,
+			       gpus[0] == '\0'    ? "GPUs are"
+			       : cores[0] == '\0' ? "cores are"
+						  : "weight is");
 	rc = integer_parse(gpus, 0, ST_GPUS_MAX, &ret->gpus, err);
 	if (rc == 0)
 		rc = integer_parse(cores, 1, 100000, &ret->cores, err);

@@ -338,15 +338,18 @@ static int none_does(struct rp_planner *p, struct err *err)
 {
 	struct rp_plan_counts c = evenly(p, (1U << p->type_count) - 1, (int64_t)p->pod_count);
 	struct rp_plan_point at;
+	char misfits[360];
 	int rc = rp_planner_try(p, &c, &at, err);
 
+	if (rc >= 0)
+		rc = rp_planner_misfits(p, misfits, sizeof(misfits), err);
 	if (rc < 0)
 		return rc;
 	return err_set(err, ERR_NOT_FOUND,
 		       "no cluster of these node types does: %" PRId64
-		       " nodes of them place %d.%02d %% of %zu pods",
+		       " nodes of them place %d.%02d %% of %zu pods%s%s",
 		       at.nodes, (int)(at.placed_centi / 100), (int)(at.placed_centi % 100),
-		       p->pod_count);
+		       p->pod_count, misfits[0] != '\0' ? "; on no type fit: " : "", misfits);
 }
 
 /* Search from nothing. */

@@ -38,4 +38,8 @@ int rp_planner_try(const struct rp_planner *p, const struct rp_plan_counts *c,
 int rp_planner_try_all(struct rp_planner *p, const struct rp_plan_counts *list, size_t count,
 		       int *ret, struct rp_plan_point *points, struct err *err);
 
+/* The kinds of pods that fit on no empty node of any type, the most pods first: how many, one by name, and
+ * why. text is "" where there are none. Errors of memory only. */
+int rp_planner_misfits(const struct rp_planner *p, char *text, size_t cap, struct err *err);
+
 #endif

@@ -102,9 +102,9 @@ Test(replay_commands, exit_status_of_run)
 		{"--nodes " NODES " --pods " PODS " --order " PODS, 2},
 		{"--nodes " NODES " --pods " PODS " --order " ORDER " --inflate 2", 2},
 		{"--nodes " NODES " --pods " PODS " --decisions x --seed 1,2", 2},
-		{"--nodes " NODES " --pods " PODS " --csv /nonexistent/x", 1},
+		{"--nodes " NODES " --pods " PODS " --csv /nonexistent/x", 2},
 		{"--nodes " NODES " --pods " PODS " --csv " NODES, 2},
-		{"--nodes " NODES " --pods " PODS " --csv /nonexistent/t --html /nonexistent/t", 2},
+		{"--nodes " NODES " --pods " PODS " --csv /tmp/tessera-t --html /tmp/tessera-t", 2},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "extender/extender.h"
 #include "replay/cluster_json.h"
+#include "replay/command.h"
 #include "replay/drive.h"
 #include "replay/run.h"
 
@@ -213,5 +214,29 @@ Test(replay_drive, nobody_listening_is_an_error)
 	opt.url = url;
 	cr_assert_eq(rp_drive(&s.trace, &s.order, &opt, &d, &err), ERR_IO);
 	cr_assert_not_null(strstr(err.msg, url), "%s", err.msg);
+	stop(&s);
+}
+
+Test(replay_drive, a_map_asked_for_with_the_verbs_prefix_says_so)
+{
+	const struct rp_command self = {"map", "", "", rp_cmd_map};
+	char url[80], out[32] = "/tmp/tessera-XXXXXX", *argv[] = {(char[]){"--extender"}, url};
+	char *text = NULL;
+	struct err err = ERR_INIT;
+	struct stand s;
+	size_t len;
+
+	start(&s, "bestfit");
+	close(mkstemp(out));
+	cr_assert_not_null(freopen(out, "w", stderr));
+	snprintf(url, sizeof(url), "%s/v1", ex_server_url(s.server));
+	cr_expect_eq(rp_cmd_map(&self, 2, argv), RP_EXIT_FAILED);
+	fflush(stderr);
+	cr_assert_eq(file_read(out, 1 << 16, &text, &len, &err), 0, "%s", err.msg);
+	cr_expect_not_null(strstr(text, "404 (the address is wanted without the prefix of the "
+					"verbs)"),
+			   "%s", text);
+	free(text);
+	unlink(out);
 	stop(&s);
 }

@@ -138,3 +138,75 @@ Test(replay_messages, defrag_names_pods_that_stay_and_nodes_that_are_empty)
 	EXPECT_SAID(rp_cmd_defrag, "--cluster FILE --for gpus=1,product=H100|A100", bare, 0,
 		    " as it is.\n");
 }
+
+#define SMALL "--nodes test/golden/small/nodes.csv --pods test/golden/small/pods.csv"
+
+Test(replay_messages, a_file_without_a_place_is_told_before_the_run)
+{
+	static const char *const options[] = {"csv", "html", "svg", "decisions"};
+
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+		char words[256], part[128];
+
+		snprintf(words, sizeof(words), SMALL " --%s /nonexistent/x", options[i]);
+		snprintf(
+			part, sizeof(part),
+			"cmd: --%s: /nonexistent/x cannot be written: folder /nonexistent: No such",
+			options[i]);
+		EXPECT_SAID(rp_cmd_run, words, NULL, 2, part);
+	}
+	EXPECT_SAID(rp_cmd_run, SMALL " --csv /tmp", NULL, 2, "--csv: /tmp is a folder");
+	EXPECT_SAID(rp_cmd_run, SMALL " --csv FILE/x", NULL, 2, "/x cannot be written");
+	EXPECT_SAID(rp_cmd_run, SMALL " --csv /dev/null", NULL, 0, "placed");
+}
+
+Test(replay_messages, the_policies_named_are_those_there_are)
+{
+	char names[512] = "";
+
+	for (size_t i = 0; po_policy_at(i) != NULL; i++) {
+		size_t used = strlen(names);
+
+		snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+			 po_policy_at(i)->name);
+	}
+	cr_expect_str_eq(RP_POLICY_NAMES, names);
+	EXPECT_SAID(rp_cmd_run, "--help", NULL, 0, names);
+}
+
+#define USED(workload)                                                                             \
+	"{\"namespace\":\"ns\",\"kind\":\"Deployment\",\"workload\":\"" workload                   \
+	"\",\"container\":\"a-container-of-a-long-name\",\"samples\":1}"
+
+Test(replay_messages, columns_are_as_wide_as_names)
+{
+	EXPECT_SAID(rp_cmd_sizing, "--usage FILE",
+		    "{\"version\":1,\"workloads\":[" USED("w") "," USED(
+			    "a-workload-whose-name-is-longer-than-most") "]}",
+		    0,
+		    "ns/Deployment/a-workload-whose-name-is-longer-than-most "
+		    "a-container-of-a-long-name         -         -         0         0     -      "
+		    "   1  not measured\n"
+		    "ns/Deployment/w                                         "
+		    "a-container-of-a-long-name         -         -         0");
+}
+
+Test(replay_messages, a_mix_says_what_is_missing)
+{
+	EXPECT_SAID(rp_cmd_generate, "--kind nodes --mix A100:8x96", NULL, 2,
+		    "--mix: \"A100:8x96\": the weight is missing (MODEL:GPUSxCORES:WEIGHT)");
+	EXPECT_SAID(rp_cmd_generate, "--kind nodes --mix A100:8", NULL, 2, "the cores are missing");
+	EXPECT_SAID(rp_cmd_generate, "--kind nodes --mix A100", NULL, 2, "the GPUs are missing");
+}
+
+Test(replay_messages, a_plan_that_fails_names_the_pods_that_fit_nowhere)
+{
+	const char *pods =
+		LIST(POD("one", "", "", WHOLE("1")) "," POD("big", "", "", WHOLE("4")) "," POD(
+			"picky", "", "\"tessera.dev/gpu-product\":\"H100\"",
+			WHOLE("1")) "," POD("big2", "", "", WHOLE("4")));
+
+	EXPECT_SAID(rp_cmd_plan, "--pods FILE --quiet --node-type " TYPE, pods, 1,
+		    "25.00 % of 4 pods; on no type fit: 2 like d/big (node has fewer GPUs than "
+		    "asked for), 1 like d/picky (no GPU of an accepted product)\n");
+}

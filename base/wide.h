@@ -4,6 +4,8 @@
 #ifndef TESSERA_BASE_WIDE_H
 #define TESSERA_BASE_WIDE_H
 
+#include <stdint.h> /* tells whether the C library is glibc, which makes the choice */
+
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
 	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("default", "avx2"), flatten))

@@ -111,7 +111,7 @@ int main(void)
 			struct st_gpu as = st_cluster_node(c, id)->gpus[0];
 
 			as.mig_placed = placed[i & 1023];
-			sink += fr_gpu_row(m, &at, &as, 0);
+			sink += (int64_t)fr_gpu_row(m, &at, &as, 0);
 		}
 	}
 	missed |= verdict("a layout's row: its worth to each class",

@@ -86,18 +86,9 @@ static struct rating rate_share(const struct bp_task *t, unsigned gpu, enum st_m
 /* Would this GPU be rated like an earlier one? Then the earlier, lower index stands. */
 static bool seen_before(const struct st_node *n, unsigned gpu)
 {
-	const struct st_gpu *g = &n->gpus[gpu];
-
-	for (unsigned i = 0; i < gpu; i++) {
-		const struct st_gpu *o = &n->gpus[i];
-
-		if (o->free_mib == g->free_mib && o->mode == g->mode && o->taken == g->taken &&
-		    o->alloc_mib == g->alloc_mib && o->clients == g->clients &&
-		    o->compute_left_nano == g->compute_left_nano && o->limit_mib == g->limit_mib &&
-		    o->memory_bound == g->memory_bound && o->mig_placed == g->mig_placed &&
-		    o->mig_could == g->mig_could)
+	for (unsigned i = 0; i < gpu; i++)
+		if (bp_same_state(&n->gpus[i], &n->gpus[gpu]))
 			return true;
-	}
 	return false;
 }
 
@@ -106,20 +97,25 @@ static enum bp_verdict share_in_mode(const struct bp_task *t, enum st_mode mode,
 {
 	const struct st_item *it = &t->req->items[0];
 	const struct st_node *n = t->node;
+	bool random = t->how->pick == BP_PICK_RANDOM;
 	struct bp_amount amount = BP_AMOUNT_NONE;
 	enum bp_verdict v = BP_NO_GPU;
 	struct rating best = {0, 0};
 	int chosen = -1;
 
 	for (unsigned i = 0; i < n->gpu_count; i++) {
-		enum bp_verdict gv = bp_share_verdict(t->cfg, &n->gpus[i], mode, it, &amount);
+		enum bp_verdict gv;
 		struct rating r;
 
+		/* Most often the one next to it, if any; what does not fit need not be seen again, either. */
+		if (!random && i > 0 && bp_same_state(&n->gpus[i - 1], &n->gpus[i]))
+			continue;
+		gv = bp_share_verdict(t->cfg, &n->gpus[i], mode, it, &amount);
 		if (gv != BP_OK) {
 			v = bp_nearer(v, gv);
 			continue;
 		}
-		if (t->how->pick != BP_PICK_RANDOM && seen_before(n, i))
+		if (!random && seen_before(n, i))
 			continue;
 		r = rate_share(t, i, mode, it, amount.request_mib);
 		if (chosen >= 0 && !better(r, best))
@@ -231,7 +227,7 @@ enum bp_verdict bp_choose(const struct st_cluster *c, const struct bp_chooser *h
 	} else {
 		v = choose_share(&t, &ret->grants[0], &score);
 	}
-	if (v == BP_OK && ret_score)
+	if (ret_score)
 		*ret_score = score;
 	return v;
 }

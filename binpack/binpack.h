@@ -67,8 +67,10 @@ struct bp_chooser {
 /* Chooses on the node; allocates nothing, changes nothing. BP_OK: *ret is a complete decision that
  * st_cluster_reserve() will accept on this state. ret_score (may be NULL): the measure's score of
  * the whole decision for BP_PICK_MEASURE, else 0. Finds a choice whenever one exists (exhaustive
- * over distinguishable GPUs, within BP_STEPS_MAX steps). */
+ * over distinguishable GPUs, within BP_STEPS_MAX steps; where it found none and they were not enough,
+ * *ret_score is BP_SCORE_UNSURE: by other scores one might be found). */
 #define BP_STEPS_MAX 2048
+#define BP_SCORE_UNSURE 1
 enum bp_verdict bp_choose(const struct st_cluster *c, const struct bp_chooser *how, uint32_t node,
 			  const struct st_request *req, struct st_decision *ret,
 			  int32_t *ret_score);

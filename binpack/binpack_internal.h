@@ -39,6 +39,17 @@ struct bp_amount {
  * where it is of GPUs of another size. */
 enum bp_verdict bp_share_verdict(const struct st_config *cfg, const struct st_gpu *g,
 				 enum st_mode mode, const struct st_item *it, struct bp_amount *a);
+/* Are they alike to every request? Then the one that comes first stands for both. */
+static inline bool bp_same_state(const struct st_gpu *a, const struct st_gpu *b)
+{
+	return a->free_mib == b->free_mib && a->mode == b->mode && a->taken == b->taken &&
+	       a->alloc_mib == b->alloc_mib && a->clients == b->clients &&
+	       a->compute_left_nano == b->compute_left_nano && a->limit_mib == b->limit_mib &&
+	       a->memory_bound == b->memory_bound && a->mig == b->mig &&
+	       a->mig_placed == b->mig_placed && a->mig_open == b->mig_open &&
+	       a->mig_could == b->mig_could;
+}
+
 /* The more telling of two verdicts of GPUs of one node: the one closer to success. */
 enum bp_verdict bp_nearer(enum bp_verdict a, enum bp_verdict b);
 

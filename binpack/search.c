@@ -13,6 +13,7 @@ struct search {
 	const struct bp_task *t;
 	struct st_gpu gpus[ST_GPUS_MAX]; /* as they would be */
 	uint64_t row_before[ST_GPUS_MAX], row_now[ST_GPUS_MAX];
+	uint32_t taken;              /* GPUs that something was put on, one bit each */
 	uint8_t order[ST_ITEMS_MAX]; /* items, the hardest to place first */
 	bool clash;
 	bool measured;  /* rate by the measure */
@@ -73,7 +74,8 @@ static uint64_t row_of(const struct search *s, unsigned gpu_idx, const struct st
 	return fr_gpu_row(s->t->how->measure, &g, after, after->clients - was->clients);
 }
 
-/* The changes so far, with GPU gpu_idx in another row; ST_GPUS_MAX = none. */
+/* The changes so far, with GPU gpu_idx in another row; ST_GPUS_MAX = none. One that takes so little that its row is
+ * the same one changes, too. */
 static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint64_t row,
 			     struct fr_change ch[ST_GPUS_MAX])
 {
@@ -82,7 +84,7 @@ static unsigned changes_with(const struct search *s, unsigned gpu_idx, uint64_t 
 	for (unsigned i = 0; i < s->t->node->gpu_count; i++) {
 		uint64_t now = i == gpu_idx ? row : s->row_now[i];
 
-		if (now != s->row_before[i])
+		if (i == gpu_idx || (s->taken >> i & 1) != 0)
 			ch[n++] = (struct fr_change){s->row_before[i], now, 1};
 	}
 	return n;
@@ -141,16 +143,6 @@ static void rate(const struct search *s, const struct st_item *it, struct candid
 
 /* ---- candidates of one part of an item ---- */
 
-static bool same_state(const struct st_gpu *a, const struct st_gpu *b)
-{
-	return a->free_mib == b->free_mib && a->mode == b->mode && a->taken == b->taken &&
-	       a->alloc_mib == b->alloc_mib && a->clients == b->clients &&
-	       a->compute_left_nano == b->compute_left_nano && a->limit_mib == b->limit_mib &&
-	       a->memory_bound == b->memory_bound && a->mig == b->mig &&
-	       a->mig_placed == b->mig_placed && a->mig_open == b->mig_open &&
-	       a->mig_could == b->mig_could;
-}
-
 /* GPUs that must not be taken: used by this item already, or tried before in its stead. A GPU like
  * one that is open and comes earlier is left out as well. */
 static bool skip_gpu(const struct search *s, unsigned gpu, uint32_t barred)
@@ -160,7 +152,7 @@ static bool skip_gpu(const struct search *s, unsigned gpu, uint32_t barred)
 	if (s->t->how->pick == BP_PICK_RANDOM)
 		return false;
 	for (unsigned i = 0; i < gpu; i++)
-		if (!(barred & (1u << i)) && same_state(&s->gpus[i], &s->gpus[gpu]))
+		if (!(barred & (1u << i)) && bp_same_state(&s->gpus[i], &s->gpus[gpu]))
 			return true;
 	return false;
 }
@@ -286,6 +278,7 @@ static void grant_add(struct search *s, unsigned item, const struct candidate *c
 	g->gpu[g->count] = c->gpu;
 	g->start[g->count++] = c->start;
 	gpu_take(gpu, it, c);
+	s->taken |= 1u << c->gpu;
 	if (s->t->how->pick == BP_PICK_MEASURE)
 		s->row_now[c->gpu] = row_of(s, c->gpu, gpu);
 }
@@ -308,7 +301,7 @@ static bool place_mode(struct search *s, unsigned pos, enum st_mode mode, uint32
 		uint8_t count_was = s->d->grants[item].count;
 		bool clash_was = s->clash;
 		uint64_t row_was;
-		uint32_t bar = barred;
+		uint32_t taken_was = s->taken, bar = barred;
 
 		s->steps--;
 		n = pop_best(list, n, &c);
@@ -323,6 +316,7 @@ static bool place_mode(struct search *s, unsigned pos, enum st_mode mode, uint32
 			return true;
 		s->gpus[c.gpu] = gpu_was;
 		s->row_now[c.gpu] = row_was;
+		s->taken = taken_was;
 		s->clash = clash_was;
 		s->d->grants[item].count = count_was;
 		if (!exhaustive)
@@ -367,6 +361,7 @@ static void search_init(struct search *s, const struct bp_task *t, struct st_dec
 	s->t = t;
 	s->d = d;
 	s->clash = false;
+	s->taken = 0;
 	s->measured = t->how->pick == BP_PICK_MEASURE;
 	s->steps = BP_STEPS_MAX;
 	for (unsigned i = 0; i < t->node->gpu_count; i++) {
@@ -484,8 +479,10 @@ enum bp_verdict bp_search(const struct bp_task *t, struct st_decision *ret, int3
 	if (!place(&s, 0, 0, false)) {
 		s.measured = false; /* any legal choice will do now */
 		s.steps = BP_STEPS_MAX;
-		if (!place(&s, 0, 0, true))
+		if (!place(&s, 0, 0, true)) {
+			*ret_score = s.steps == 0 ? BP_SCORE_UNSURE : 0;
 			return why_not(t);
+		}
 	}
 	if (t->how->pick == BP_PICK_MEASURE)
 		*ret_score = has_mig(t->req) ? exact_score(&s) : score_with(&s, ST_GPUS_MAX, 0);

@@ -65,6 +65,8 @@ struct work {
 	struct en_run_options o;
 	bool force, failed;
 	size_t *taken; /* things that were there and are gone */
+	bool keep_mps,
+		keep_run; /* folders that tell the next attempt what is still to be taken away */
 };
 
 /* Says what is gone; "what" is one thing, of "name". */
@@ -87,6 +89,8 @@ static int check_agent(const struct work *w, int *ret_fd, struct err *err)
 
 	snprintf(path, sizeof(path), "%s/enforcer.lock", w->o.run_dir);
 	*ret_fd = open(path, O_RDWR | O_CLOEXEC);
+	if (*ret_fd < 0 && errno != ENOENT)
+		return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
 	if (*ret_fd >= 0 && flock(*ret_fd, LOCK_EX | LOCK_NB) != 0)
 		return err_set(err, ERR_CONFLICT, "%s is held: end the agent first", path);
 	return 0;
@@ -322,28 +326,37 @@ static int remove_hook(const struct work *w, struct err *err)
 	return 0;
 }
 
-static void step(struct work *w, const char *what, int (*fn)(const struct work *, struct err *))
+/* False: it failed. */
+static bool step(struct work *w, const char *what, int (*fn)(const struct work *, struct err *))
 {
 	struct err err = ERR_INIT;
+	int r = fn(w, &err);
 
-	if (fn(w, &err) != 0)
+	if (r != 0)
 		say(w, what, &err);
+	return r == 0;
 }
 
 static void remove_folders(struct work *w)
 {
-	const char *const folders[] = {w->o.run_dir, w->o.pipe_dir, w->o.mps_log_dir,
-				       w->o.state_dir};
+	const struct {
+		const char *path;
+		bool keep;
+	} folders[] = {{w->o.run_dir, w->keep_run || w->keep_mps},
+		       {w->o.pipe_dir, w->keep_mps},
+		       {w->o.mps_log_dir, w->keep_mps},
+		       {w->o.state_dir, false}};
 
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
 		struct err err = ERR_INIT;
 
-		if (folders[i][0] == '\0' || access(folders[i], F_OK) != 0)
+		if (folders[i].path[0] == '\0' || folders[i].keep ||
+		    (access(folders[i].path, F_OK) != 0 && errno == ENOENT))
 			continue;
-		if (en_remove_tree(folders[i], &err) != 0)
+		if (en_remove_tree(folders[i].path, &err) != 0)
 			say(w, "folder", &err);
 		else
-			tell(w, "folder", folders[i]);
+			tell(w, "folder", folders[i].path);
 	}
 }
 
@@ -391,10 +404,10 @@ int en_uninstall_main(int argc, char *const *argv)
 	if (r != 0) {
 		fprintf(stderr, "tessera-enforcer uninstall: %s\n", err.msg);
 	} else {
-		step(&w, "MPS", end_mps);
-		step(&w, "MIG", remove_mig);
-		step(&w, "node", clean_node);
-		step(&w, "hook", remove_hook);
+		w.keep_mps = !step(&w, "MPS", end_mps);
+		w.keep_run = !step(&w, "MIG", remove_mig);
+		(void)step(&w, "node", clean_node);
+		(void)step(&w, "hook", remove_hook);
 		remove_folders(&w);
 		if (taken == 0 && !w.failed)
 			puts("nothing of the agent was there");

@@ -7,7 +7,7 @@
 
 /* argv begins behind the word: the agent's own options, so that the same places are meant, and --force.
  * Exit status: 0 nothing is left; 1 something could not be taken away, each with a line on standard error;
- * 2 wrong usage. */
+ * 2 wrong usage. Where MPS or MIG failed, the folders that tell what is left stay for the next attempt. */
 int en_uninstall_main(int argc, char *const *argv);
 
 /* Removes a folder with all in it; other file systems mounted below stay, and so does the folder where it is

@@ -50,7 +50,7 @@ static int check_file(const struct ex_journal *j, struct err *err)
 
 	if (fstat(j->fd, &ours) < 0)
 		return err_set(err, ERR_IO, "%s: %s", j->path, strerror(errno));
-	if (ours.st_nlink == 0 || stat(j->real, &there) < 0)
+	if (ours.st_nlink == 0 || stat(j->path, &there) < 0)
 		return err_set(err, ERR_IO, "%s: the file was removed while in use; restart",
 			       j->path);
 	if (there.st_ino != ours.st_ino || there.st_dev != ours.st_dev)

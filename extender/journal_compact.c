@@ -15,6 +15,8 @@ struct line {
 struct held {
 	const char *uid;
 	size_t line;
+	const struct held
+		*before; /* an earlier one of the same pod, as where its node was away at a start */
 	UT_hash_handle hh;
 };
 
@@ -45,7 +47,7 @@ static const char *uid_of(const struct line *l, const char *event, size_t *ret_l
 static int take_line(struct work *w, size_t i, struct err *err)
 {
 	struct line *l = &w->lines[i];
-	struct held *h = NULL;
+	struct held *h = NULL, *before = NULL;
 	const char *uid;
 	size_t len;
 
@@ -53,20 +55,20 @@ static int take_line(struct work *w, size_t i, struct err *err)
 	if (uid != NULL) {
 		HASH_FIND(hh, w->held, uid, len, h);
 		/* One without a bind before it speaks of a pod of the cluster file. */
-		if (h != NULL) {
-			l->dropped = w->lines[h->line].dropped = true;
+		if (h != NULL)
 			HASH_DEL(w->held, h);
-		}
+		for (const struct held *b = h; b != NULL; b = b->before)
+			l->dropped = w->lines[b->line].dropped = true;
 		return 0;
 	}
 	uid = uid_of(l, "bind\",\"uid\":\"", &len);
 	if (uid == NULL)
 		return 0;
-	HASH_FIND(hh, w->held, uid, len, h);
-	if (h != NULL)
-		HASH_DEL(w->held, h);
+	HASH_FIND(hh, w->held, uid, len, before);
+	if (before != NULL)
+		HASH_DEL(w->held, before);
 	h = &w->pool[i];
-	*h = (struct held){.uid = uid, .line = i};
+	*h = (struct held){.uid = uid, .line = i, .before = before};
 	HASH_ADD_KEYPTR(hh, w->held, h->uid, len, h);
 	return HASH_ADDED(h, hh) ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }

@@ -24,8 +24,8 @@
 #define PO_KEY_MAX 1024
 
 /* The state of all nodes for one request. A leaf of the tree is 0 before the first look, a verdict
- * (below BP_VERDICT_COUNT) where the node cannot take the request, else (score, rank) packed with
- * the top bit of the score flipped, so that the largest key wins. */
+ * (below BP_VERDICT_COUNT, or so much more where it is not sure) where the node cannot take the request, else
+ * (score, rank) packed with the top bit of the score flipped, so that the largest key wins. */
 struct po_shape {
 	UT_hash_handle hh; /* key: key, key_len */
 	struct po_placer *placer;

@@ -15,7 +15,19 @@ static int32_t key_score(uint64_t key)
 	return (int32_t)((uint32_t)(key >> 32) ^ UINT32_C(0x80000000));
 }
 
+/* A verdict of which other scores might make another: the search for a choice was cut short. */
+static uint64_t key_unsure(enum bp_verdict v)
+{
+	return (uint64_t)v + BP_VERDICT_COUNT;
+}
+
 static bool key_fits(uint64_t key)
+{
+	return key >= key_unsure(BP_VERDICT_COUNT);
+}
+
+/* Is it another one at other prices? */
+static bool key_priced(uint64_t key)
 {
 	return key >= BP_VERDICT_COUNT;
 }
@@ -42,7 +54,7 @@ static uint64_t node_key(struct po_shape *s, uint32_t id)
 	enum bp_verdict v = bp_choose(p->cluster, &how, id, &s->req, &p->scratch, &score);
 
 	if (v != BP_OK)
-		return (uint64_t)v;
+		return score == BP_SCORE_UNSURE ? key_unsure(v) : (uint64_t)v;
 	if (p->policy->score)
 		score += p->policy->score(p->cluster, n, &s->req);
 	return key_pack(score, n->rank);
@@ -94,7 +106,8 @@ static int leaf_update(struct po_shape *s, uint32_t id)
 }
 
 /* All forgotten leaves, and the whole tree, as far as there are nodes. Scores are of another measure, or of other
- * prices, where the generation is another; why a node cannot take the request depends on neither. */
+ * prices, where the generation is another; why a node cannot take the request depends on neither, but where the
+ * search for a choice was cut short. */
 static int refresh_all(struct po_shape *s)
 {
 	uint32_t count = st_cluster_node_count(s->placer->cluster);
@@ -103,7 +116,7 @@ static int refresh_all(struct po_shape *s)
 	size_t width = count;
 
 	for (uint32_t id = 0; id < count; id++)
-		if ((leaf[id] == 0 || (rescore && key_fits(leaf[id]))) && leaf_refresh(s, id) < 0)
+		if ((leaf[id] == 0 || (rescore && key_priced(leaf[id]))) && leaf_refresh(s, id) < 0)
 			return ERR_NOMEM;
 	s->generation = s->placer->generation;
 	for (size_t first = s->leaves / 2; first >= 1; first /= 2) {
@@ -300,7 +313,7 @@ struct po_answer po_shape_node(const struct po_shape *s, uint32_t node)
 		return a;
 	key = s->tree[s->leaves + node];
 	if (!key_fits(key)) {
-		a.verdict = (enum bp_verdict)key;
+		a.verdict = (enum bp_verdict)(key % BP_VERDICT_COUNT);
 		return a;
 	}
 	a.verdict = BP_OK;

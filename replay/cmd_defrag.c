@@ -6,7 +6,6 @@
 #include "base/quantity.h"
 #include "replay/command.h"
 #include "replay/defrag.h"
-#include "replay/stat.h"
 #include "replay/trace.h"
 
 struct args {
@@ -128,52 +127,65 @@ static int parse_request(const char *text, struct st_request *req, struct err *e
 
 /* ---- output ---- */
 
-static void print_table(const struct st_cluster *c, const struct rp_moves *m, bool room)
-{
-	/* Room is on one node, the first. */
-	const char *where = m->node_count > 0 ? st_cluster_node(c, m->nodes[0])->name : "no node";
-	char nodes[RP_TEXT_CAP], moves[RP_TEXT_CAP];
-
-	rp_text_many((int64_t)m->node_count, "node", nodes);
-	rp_text_many((int64_t)m->count, "move", moves);
-
-	if (room && m->count == 0)
-		printf("It fits on %s as it is.\n", where);
-	else if (room)
-		printf("Room on %s after %s:\n", where, moves);
-	else
-		printf("%s without GPU pods after %s:\n", nodes, moves);
-	for (size_t i = 0; i < m->count; i++)
-		printf("  %s/%s: %s -> %s\n", m->list[i].ns, m->list[i].name,
-		       st_cluster_node(c, m->list[i].from)->name,
-		       st_cluster_node(c, m->list[i].to)->name);
-	for (size_t i = 0; !room && i < m->node_count; i++)
-		printf("  free: %s\n", st_cluster_node(c, m->nodes[i])->name);
-}
-
 static int print(const struct args *a, const struct st_cluster *c, const struct rp_moves *m,
 		 struct err *err)
 {
 	struct buf b = BUF_INIT;
-	char *text;
-	int rc = 0;
+	struct rp_defrag_notes n;
+	char *text = NULL;
+	int rc = rp_defrag_notes_init(&n, c, a->for_text != NULL, err);
 
-	if (a->kubectl) {
-		rp_moves_kubectl(&b, c, m);
+	if (rc == 0 && a->json) {
+		text = rp_moves_json(c, m, &n);
+		if (text == NULL)
+			rc = err_set(err, ERR_NOMEM, "out of memory");
+		else
+			puts(text);
+	} else if (rc == 0) {
+		if (a->kubectl)
+			rp_moves_kubectl(&b, c, m, &n);
+		else
+			rp_moves_text(&b, c, m, &n);
 		rc = rp_write_file("-", &b, err);
-		buf_fini(&b);
-		return rc;
 	}
-	if (!a->json) {
-		print_table(c, m, a->for_text != NULL);
-		return 0;
-	}
-	text = rp_moves_json(c, m);
-	if (text == NULL)
-		return err_set(err, ERR_NOMEM, "out of memory");
-	puts(text);
 	free(text);
-	return 0;
+	buf_fini(&b);
+	rp_defrag_notes_fini(&n);
+	return rc;
+}
+
+/* A product that no node has is a slip of the pen, not a lack of room. */
+static int check_product(const struct st_cluster *c, const struct st_request *req, struct err *err)
+{
+	const struct strpool *products = st_cluster_products(c);
+	char names[256] = "";
+	uint32_t i = 0;
+
+	for (; req->product[0] != '\0' && i < strpool_count(products); i++) {
+		const char *name = strpool_str(products, i);
+		size_t used = strlen(names);
+
+		if (st_product_accepts(req->product, name))
+			return 0;
+		snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", name);
+	}
+	if (req->product[0] == '\0')
+		return 0;
+	return err_set(err, ERR_INVALID, "--for: no node has product \"%s\" (there are: %s)",
+		       req->product, i > 0 ? names : "none");
+}
+
+/* What could not be done may be for the sake of pods that nobody asked to stay. */
+static void blame_fixed(const struct st_cluster *c, int rc, struct err *err)
+{
+	struct rp_defrag_notes n;
+	struct err why = *err;
+
+	if (rp_defrag_notes_init(&n, c, true, &why) == 0 && n.fixed > 0)
+		err_set(err, rc,
+			"%.300s (pods without a tessera allocation are taken as fixed: %zu)",
+			why.msg, n.fixed);
+	rp_defrag_notes_fini(&n);
 }
 
 /* The workload that the measure expects: what is placed now. */
@@ -197,6 +209,8 @@ static int defrag(const struct args *a, const struct rp_trace *t)
 	struct err err = ERR_INIT;
 	int rc = rp_trace_cluster(t, NULL, &c, &err), status;
 
+	if (rc == 0)
+		rc = check_product(c, &a->req, &err);
 	if (rc == 0) {
 		p = po_placer_new(c, &opt);
 		rc = p != NULL ? learn(p, t, &err) : err_set(&err, ERR_NOMEM, "out of memory");
@@ -206,8 +220,12 @@ static int defrag(const struct args *a, const struct rp_trace *t)
 					 : rp_defrag_nodes(c, p, (size_t)a->nodes, &m, &err);
 	if (rc < 0) {
 		/* What can be done is told all the same. */
-		if (rc == ERR_NO_ROOM && m.node_count > 0)
-			print(a, c, &m, &err);
+		struct err ignored = ERR_INIT;
+
+		if (rc == ERR_NO_ROOM && a->for_text == NULL)
+			print(a, c, &m, &ignored);
+		else if (rc == ERR_NO_ROOM)
+			blame_fixed(c, rc, &err);
 		status = rp_command_failed(rc, &err);
 	} else {
 		status = rp_command_end(print(a, c, &m, &err), &err);
@@ -243,12 +261,13 @@ int rp_cmd_defrag(const struct rp_command *self, int argc, char **argv)
 	static struct args a;
 	const struct rp_option options[] = {
 		{"cluster", "FILE", RP_OPT_TEXT, &a.cluster_path, 0, 0,
-		 "the cluster as kubectl get nodes,pods -A -o json prints it"},
+		 "the cluster as kubectl get nodes,pods -A -o json prints it; a pod without a tessera\n"
+		 "allocation (device plugin) is taken as fixed"},
 		{"for", "FIELDS", RP_OPT_TEXT, &a.for_text, 0, 0,
 		 "make room for a pod: cpu=8,memory=32Gi,gpus=2 and, where wanted, one of\n"
 		 "fraction=0.5, gpu-memory=10Gi (with mode=sm-sharing), mig=1g.10gb; product=A|B"},
 		{"free-nodes", "N", RP_OPT_INTEGER, &a.nodes, 1, 100000,
-		 "or empty N nodes of all pods with GPUs"},
+		 "or empty N more nodes of all pods with GPUs, beside those that are empty already"},
 		{"policy", "NAME", RP_OPT_TEXT, &a.policy_text, 0, 0,
 		 "where moved pods are expected to go; ca-fgd; the extender's own, bid-price, takes several times as long"},
 		{"kubectl", NULL, RP_OPT_FLAG, &a.kubectl, 0, 0,

@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "base/arith.h"
 #include "base/file.h"
 #include "replay/command.h"
 #include "replay/jobs.h"
@@ -52,6 +53,17 @@ static int parse_types(struct args *a, struct err *err)
 	if (a->type_count == 0)
 		return err_set(err, ERR_INVALID, "--node-type is missing");
 	return rc;
+}
+
+/* Memory of the largest GPU, MiB, 0 = none is said: measured by it no pod seems larger than it is, so
+ * that what is too small in sum is too small. */
+static int64_t largest_gpu(const struct args *a)
+{
+	int64_t mib = 0;
+
+	for (size_t i = 0; i < a->type_count; i++)
+		mib = arith_max(mib, a->types[i].gpus > 0 ? a->types[i].gpu_mib : 0);
+	return mib;
 }
 
 static int parse(struct args *a, struct err *err)
@@ -222,7 +234,8 @@ int rp_cmd_plan(const struct rp_command *self, int argc, char **argv)
 	static struct args a;
 	const struct rp_option options[] = {
 		{"pods", "FILE", RP_OPT_TEXT, &a.pods_path, 0, 0,
-		 "pods: openb CSV, or a cluster in JSON, whose pending pods are meant"},
+		 "pods: openb CSV, or JSON as kubectl get pods -A -o json prints it (with nodes or\n"
+		 "without), whose pending pods are meant"},
 		{"pods-format", "MAP", RP_OPT_TEXT, &a.format, 0, 0,
 		 "the pods are another trace's table: a map's name or file; replay/FORMATS.md"},
 		{"node-type", "FIELDS", RP_OPT_LIST, &a.types_text, 0, 0,
@@ -264,7 +277,7 @@ int rp_cmd_plan(const struct rp_command *self, int argc, char **argv)
 			return rp_command_failed(rc, &err);
 		t.pod_map = &a.map;
 	}
-	rc = rp_trace_load_pods(&t, a.pods_path, rp_command_note, &a.quiet, &err);
+	rc = rp_trace_load_pods(&t, a.pods_path, largest_gpu(&a), rp_command_note, &a.quiet, &err);
 	status = rc < 0 ? rp_command_failed(rc, &err) : plan(&a, &t);
 	rp_trace_fini(&t);
 	return status;

@@ -591,7 +591,7 @@ int rp_defrag_nodes(struct st_cluster *c, struct po_placer *p, size_t nodes, str
 	}
 	*ret = x.m;
 	if (x.m.node_count < nodes)
-		return err_set(err, ERR_NO_ROOM, "only %zu of %zu nodes can be emptied",
+		return err_set(err, ERR_NO_ROOM, "only %zu of %zu more nodes can be emptied",
 			       x.m.node_count, nodes);
 	return 0;
 }

@@ -42,9 +42,25 @@ int rp_defrag_room(struct st_cluster *c, struct po_placer *p, const struct st_re
 int rp_defrag_nodes(struct st_cluster *c, struct po_placer *p, size_t nodes, struct rp_moves *ret,
 		    struct err *err);
 
-/* The plan as a JSON object, and as a shell script of kubectl commands. Sticky failure in b; text:
- * malloc'ed, NULL: no memory. */
-char *rp_moves_json(const struct st_cluster *c, const struct rp_moves *m);
-void rp_moves_kubectl(struct buf *b, const struct st_cluster *c, const struct rp_moves *m);
+/* What is to be said beside the moves. */
+struct rp_defrag_notes {
+	bool room;       /* the plan is for a request, not for free nodes */
+	size_t fixed;    /* pods with GPUs but without an allocation, which are never moved */
+	uint32_t *empty; /* nodes with GPUs and without pods on them, by id; NULL where room */
+	size_t empty_count;
+};
+/* ERR_NOMEM. */
+int rp_defrag_notes_init(struct rp_defrag_notes *n, const struct st_cluster *c, bool room,
+			 struct err *err);
+void rp_defrag_notes_fini(struct rp_defrag_notes *n);
+
+/* The plan in words, as a JSON object, and as a shell script of kubectl commands. Sticky failure in b;
+ * JSON: malloc'ed, NULL: no memory. */
+void rp_moves_text(struct buf *b, const struct st_cluster *c, const struct rp_moves *m,
+		   const struct rp_defrag_notes *n);
+char *rp_moves_json(const struct st_cluster *c, const struct rp_moves *m,
+		    const struct rp_defrag_notes *n);
+void rp_moves_kubectl(struct buf *b, const struct st_cluster *c, const struct rp_moves *m,
+		      const struct rp_defrag_notes *n);
 
 #endif

@@ -100,29 +100,67 @@ static int take_nodes(struct rp_trace *t, const struct st_cluster *c, struct err
 	}
 	if (gpus > 0 && mib > gpus)
 		t->unit_mib = mib / gpus;
-	if (rc == 0 && t->node_count == 0)
-		return err_set(err, ERR_INVALID, "%s: no nodes", t->json[0].path);
+	return rc;
+}
+
+static int load_nodes(struct rp_trace *t, struct err *err)
+{
+	struct st_cluster *c = NULL;
+	int rc = rp_kubectl_cluster(t, &c, err);
+
+	if (rc == 0)
+		rc = take_nodes(t, c, err);
+	st_cluster_free(c);
+	return rc;
+}
+
+static int load_pods(struct rp_trace *t, bool with_pods, rp_note_fn note, void *ctx,
+		     struct err *err)
+{
+	struct reader r = {.t = t, .note = note, .ctx = ctx};
+	struct st_cluster *c = st_cluster_new(NULL);
+	int rc;
+
+	if (c == NULL)
+		return err_set(err, ERR_NOMEM, "out of memory");
+	rc = load(t, c, with_pods ? on_pending : NULL, &r, err);
+	st_cluster_free(c);
 	return rc;
 }
 
 int rp_kubectl_load(struct rp_trace *t, bool with_pods, rp_note_fn note, void *ctx, struct err *err)
 {
-	struct reader r = {.t = t, .note = note, .ctx = ctx};
-	struct st_cluster *c = NULL;
-	int rc;
-
 	/* Sizes of pods are measured by the mean GPU, so the nodes come first. */
-	rc = rp_kubectl_cluster(t, &c, err);
+	int rc = load_nodes(t, err);
+
+	if (rc == 0 && t->node_count == 0)
+		rc = err_set(err, ERR_INVALID, "%s: no nodes", t->json[0].path);
+	return rc < 0 ? rc : load_pods(t, with_pods, note, ctx, err);
+}
+
+static bool asks_for_memory(const struct rp_trace *t)
+{
+	for (size_t i = 0; i < t->shape_count; i++)
+		for (unsigned k = 0; k < t->shapes[i].req.item_count; k++)
+			if (t->shapes[i].req.items[k].request_mib > 0)
+				return true;
+	return false;
+}
+
+int rp_kubectl_pods(struct rp_trace *t, int64_t unit_mib, rp_note_fn note, void *ctx,
+		    struct err *err)
+{
+	int rc = load_nodes(t, err);
+
+	if (rc == 0 && unit_mib > 0)
+		t->unit_mib = unit_mib;
 	if (rc == 0)
-		rc = take_nodes(t, c, err);
-	st_cluster_free(c);
-	if (rc < 0)
-		return rc;
-	c = st_cluster_new(NULL);
-	if (c == NULL)
-		return err_set(err, ERR_NOMEM, "out of memory");
-	rc = load(t, c, with_pods ? on_pending : NULL, &r, err);
-	st_cluster_free(c);
+		rc = load_pods(t, true, note, ctx, err);
+	if (rc == 0 && t->node_count == 0 && unit_mib == 0 && asks_for_memory(t))
+		rc = err_set(
+			err, ERR_INVALID,
+			"%s: pods ask for GPU memory; how much a GPU has (gpu-memory) is missing",
+			t->json[0].path);
 	return rc;
 }
 

@@ -13,6 +13,12 @@
 int rp_kubectl_load(struct rp_trace *t, bool with_pods, rp_note_fn note, void *ctx,
 		    struct err *err);
 
+/* The same with pods where nodes are of no matter: the list need not have any. unit_mib > 0: memory of a
+ * GPU that sizes are measured by, in place of the nodes' mean; ERR_INVALID where there is
+ * neither and a pod asks for MiB. */
+int rp_kubectl_pods(struct rp_trace *t, int64_t unit_mib, rp_note_fn note, void *ctx,
+		    struct err *err);
+
 /* A fresh cluster from t->json. ERR_NOMEM. */
 int rp_kubectl_cluster(const struct rp_trace *t, struct st_cluster **ret, struct err *err);
 

@@ -334,8 +334,8 @@ static int drop_nodes(struct rp_trace *t, struct err *err)
 	return t->node_names != NULL ? 0 : out_of_memory(err);
 }
 
-int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
-		       struct err *err)
+int rp_trace_load_pods(struct rp_trace *t, const char *path, int64_t unit_mib, rp_note_fn note,
+		       void *ctx, struct err *err)
 {
 	struct rp_text text = {0};
 	int rc = rp_trace_open(t, err);
@@ -343,9 +343,11 @@ int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, vo
 	if (rc == 0)
 		rc = read_text(path, &text, err);
 	if (rc == 0 && looks_like_json(text.data, text.len)) {
-		struct rp_text none = {0};
-
-		rc = load_texts(t, &text, &none, note, ctx, err);
+		t->json[0] = text;
+		text = (struct rp_text){0};
+		rc = rp_kubectl_pods(t, unit_mib, note, ctx, err);
+		if (rc == 0 && t->pod_count == 0)
+			rc = err_set(err, ERR_INVALID, "%s: no pending pods", path);
 		if (rc == 0)
 			rc = drop_nodes(t, err);
 	} else if (rc == 0) {

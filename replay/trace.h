@@ -95,10 +95,11 @@ typedef void (*rp_note_fn)(void *ctx, const char *text);
 int rp_trace_load(struct rp_trace *t, const char *nodes_path, const char *pods_path,
 		  rp_note_fn note, void *ctx, struct err *err);
 
-/* The pods alone, without nodes: of a table, or the pending ones of a cluster in JSON (whose nodes say
- * how much memory the mean GPU has). Errors as above. */
-int rp_trace_load_pods(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,
-		       struct err *err);
+/* The pods alone, without nodes: of a table, or the pending ones of a list in JSON, with nodes or
+ * without. unit_mib: memory of a GPU that pods in JSON are measured by; 0 = of the list's mean GPU. Errors
+ * as above. */
+int rp_trace_load_pods(struct rp_trace *t, const char *path, int64_t unit_mib, rp_note_fn note,
+		       void *ctx, struct err *err);
 
 /* A cluster in JSON, which need not have pending pods. Errors as above. */
 int rp_trace_load_cluster(struct rp_trace *t, const char *path, rp_note_fn note, void *ctx,

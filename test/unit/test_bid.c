@@ -3,6 +3,7 @@
  * nodes are worth and would host. */
 #include <criterion/criterion.h>
 
+#include "binpack/binpack.h"
 #include "fragmentation/measure_internal.h"
 #include "test/lib/place.h"
 
@@ -366,6 +367,34 @@ Test(bid, nodes_that_take_nothing_new_are_not_for_sale)
 	place_sync(m, c);
 	fr_measure_price_steps(m, 1);
 	cr_expect_float_eq((double)m->bid->coverage[0] / ONE16, 5, 0.01);
+	fr_measure_free(m);
+	st_cluster_free(c);
+}
+
+/* However little a container takes, it goes to the GPU with the least left: as where it is alone in its pod. */
+Test(bid, shares_that_hardly_change_a_gpu)
+{
+	const struct place_class mix[] = {{1, 1000, place_share(20000), NULL}};
+	struct st_item small = place_share(1), most = place_share(59960),
+		       least = place_share(19960);
+	struct st_cluster *c = st_cluster_new(NULL);
+	uint32_t node = place_node(c, "a", 64000, 2, 80000);
+	struct fr_measure *m = place_measure(c, FR_BID, mix, 1);
+	struct bp_chooser how = {.pick = BP_PICK_MEASURE, .measure = m};
+	struct st_request req = place_request(0, small);
+	int32_t one = 0, two = 0;
+	struct st_decision d;
+
+	place_hold(c, node, "least", &least, 0, 0);
+	place_hold(c, node, "most", &most, 1, 0);
+	place_sync(m, c);
+	cr_assert_eq(bp_choose(c, &how, node, &req, &d, &one), BP_OK);
+	cr_expect_eq(d.grants[0].gpu[0], 1);
+	place_add(&req, small);
+	cr_assert_eq(bp_choose(c, &how, node, &req, &d, &two), BP_OK);
+	cr_expect_eq(d.grants[0].gpu[0], 1);
+	cr_expect_eq(d.grants[1].gpu[0], 1);
+	cr_expect_eq(one, two, "%d, not %d: the same GPU, left as it was", two, one);
 	fr_measure_free(m);
 	st_cluster_free(c);
 }

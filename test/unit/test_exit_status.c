@@ -230,6 +230,39 @@ Test(exit_status, a_journal_in_use_is_1)
 	buf_fini(&out);
 }
 
+/* What could not be taken away is told again by the next attempt, as where a pod's container starts anew: the
+ * file that names it stays. */
+Test(exit_status, an_uninstall_that_failed_is_no_success_the_second_time)
+{
+	char line[1000];
+	struct buf out = BUF_INIT;
+
+	snprintf(
+		line, sizeof(line),
+		"tessera-enforcer uninstall --force --node=n --mps=no --hook-path= --run-dir=%s/run "
+		"--pipe-dir=%s/pipe --mps-log-dir=%s/log --state-dir=%s/state --nvml=%s "
+		"--kubelet-socket= --cgroup-mount=%s/cgroup",
+		h.dir, h.dir, h.dir, h.dir, h.library, h.dir);
+	hardware_mkdir(&h, "cgroup");
+	hardware_file(&h, "run/mig", "instance GPU-0 1 19 0 1 MIG-a\n");
+	for (int i = 0; i < 2; i++) {
+		buf_reset(&out);
+		cr_expect_eq(call(line, &out), 1, "%d: %s", i, buf_str(&out));
+		cr_expect(strstr(buf_str(&out), "MIG: ") != NULL, "%d: %s", i, buf_str(&out));
+		cr_expect(hardware_exists(&h, "run/mig"));
+	}
+	hardware_nvml(&h, "driver 615.71.09\n" HARDWARE_GPU(0, "mig=on") HARDWARE_A100_MIG(0));
+	buf_reset(&out);
+	cr_expect_eq(call(line, &out), 0, "%s", buf_str(&out));
+	cr_expect_not(hardware_exists(&h, "run"));
+	/* What cannot be looked at may be held. */
+	hardware_mkdir(&h, "run/enforcer.lock");
+	buf_reset(&out);
+	cr_expect_eq(call(line, &out), 1, "%s", buf_str(&out));
+	cr_expect(strstr(buf_str(&out), "enforcer.lock: ") != NULL, "%s", buf_str(&out));
+	buf_fini(&out);
+}
+
 Test(exit_status, help_says_so)
 {
 	static const char *const lines[] = {

@@ -58,15 +58,15 @@ Test(extender_journal_compact, a_line_that_is_gone_twice_or_moved_is_noticed)
 		put_bind(&b, uid, false);
 		end[i] = b.len;
 	}
-	for (int gone = 0; gone < 4; gone++) {
+	for (unsigned gone = 0; gone < 4; gone++) {
 		buf_reset(&bad);
 		buf_put(&bad, b.data, end[gone]);
 		buf_put(&bad, b.data + end[gone + 1], b.len - end[gone + 1]);
 		put_file(bad.data, bad.len);
 		err = opening(&s);
 		/* That the end of a file is gone can be seen by nobody. */
-		cr_expect_eq(err.msg[0] == '\0', gone == 3, "line %d: %s", gone + 1, err.msg);
-		cr_expect_eq(s.binds, gone, "%u before line %d", s.binds, gone + 1);
+		cr_expect_eq(err.msg[0] == '\0', gone == 3, "line %u: %s", gone + 1, err.msg);
+		cr_expect_eq(s.binds, gone, "%u before line %u", s.binds, gone + 1);
 		cr_expect(gone == 3 ||
 				  strstr(err.msg, "or one before it is changed or gone") != NULL,
 			  "%s", err.msg);
@@ -280,6 +280,29 @@ Test(extender_journal_compact, the_pods_that_hold_something_are_the_same)
 	cr_expect_gt(dropped, 1000);
 }
 
+/* A pod whose node was away at a start is bound once more. Its release is that of both binds: the first one
+ * alone would hold a GPU for ever. */
+Test(extender_journal_compact, a_release_is_of_all_binds_before_it)
+{
+	struct buf b = BUF_INIT, out = BUF_INIT;
+	struct err err = ERR_INIT;
+	uint32_t last;
+
+	for (int i = 0; i < 3; i++)
+		put_bind(&b, "u1", false);
+	put_release(&b, "u1");
+	cr_expect_eq(ex_journal_compact(b.data, b.len, 0, &out, &last, &err), 0, "%s", err.msg);
+	cr_expect_eq(out.len, 0, "left: %.*s", (int)out.len, out.data);
+	buf_reset(&out);
+	put_bind(&b, "u1", false);
+	put_bind(&b, "u1", false);
+	cr_expect_eq(ex_journal_compact(b.data, b.len, 0, &out, &last, &err), 0, "%s", err.msg);
+	cr_expect(out.len > 0 && memchr(out.data, '\n', out.len) != out.data + out.len - 1,
+		  "two that nobody released");
+	buf_fini(&b);
+	buf_fini(&out);
+}
+
 /* Nothing that is wrong on the disk gets a right check sum. */
 Test(extender_journal_compact, a_wrong_line_is_not_copied)
 {
@@ -447,10 +470,15 @@ Test(extender_journal_compact, a_link_stays_a_link)
 		append(j, uid, false);
 		append(j, uid, true);
 	}
-	ex_journal_close(j);
 	cr_expect(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
 	cr_expect_lt(file_size(path), 2 * small.compact_bytes);
-	unlink(link);
+	/* Where it leads elsewhere, the next start does not find what is written. */
+	cr_assert_eq(unlink(link), 0);
+	cr_assert_eq(symlink("/dev/null", link), 0);
+	expect_refused(j, "another file is there");
+	cr_assert_eq(unlink(link), 0);
+	expect_refused(j, "was removed while in use");
+	ex_journal_close(j);
 }
 
 /* No line that the next start could not read. */

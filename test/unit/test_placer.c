@@ -200,6 +200,50 @@ Test(placer, rebuild)
 	st_cluster_free(c);
 }
 
+/* Whether a search that is cut short finds a choice depends on prices: what it did not find at the old ones is
+ * looked for again. Eight GPUs in time-slicing are worth too much at first, and the eight small idle ones, which
+ * the second container needs, are taken in their stead. */
+Test(placer, a_search_that_was_cut_short_is_tried_again_at_other_prices)
+{
+	const struct po_options opt = {.policy = po_policy_find("bid-price")};
+	struct st_cluster *c = st_cluster_new(NULL);
+	struct st_gpu_spec gpus[16] = {{0}};
+	struct st_node_spec spec = {.name = "n",
+				    .product = "T4",
+				    .cpu_milli = 128000,
+				    .mem_mib = 1 << 20,
+				    .from_inventory = true,
+				    .gpu_count = 16,
+				    .gpus = gpus};
+	struct st_request large = place_request(1000, place_share(70000)), req;
+	struct st_item first = place_share(2000), second = place_sm(1000, 1);
+	struct po_placer *p;
+	uint32_t node;
+
+	for (int i = 0; i < 16; i++)
+		gpus[i].mem_mib = i < 8 ? 10000 + i : 80000;
+	cr_assert_eq(st_cluster_node_put(c, &spec, &node, NULL), 0);
+	for (unsigned i = 8; i < 16; i++) {
+		struct st_item held = place_share(9500 - (int32_t)i);
+		char uid[16];
+
+		snprintf(uid, sizeof(uid), "u%u", i);
+		place_hold(c, node, uid, &held, i, 0);
+	}
+	first.count = second.count = 8;
+	req = place_request(0, first);
+	place_add(&req, second);
+	p = po_placer_new(c, &opt);
+	cr_assert_eq(po_placer_learn(p, &large, NULL), 0);
+	cr_assert_eq(po_shape_node(po_placer_ask(p, &req, 0), node).verdict, BP_COMBINATION);
+	memset(p->measure->bid->y_mean, 0, p->measure->w->count * sizeof(int64_t));
+	fr_measure_price_publish(p->measure);
+	p->generation++;
+	cr_expect_eq(po_shape_node(po_placer_ask(p, &req, 1), node).verdict, BP_OK);
+	po_placer_free(p);
+	st_cluster_free(c);
+}
+
 /* More changes between two questions than the log remembers. */
 Test(placer, change_log_overflows)
 {

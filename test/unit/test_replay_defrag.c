@@ -172,7 +172,7 @@ Test(replay_defrag, nodes_are_emptied)
 		cr_expect_neq(x->node, m.nodes[0]);
 	rp_moves_fini(&m);
 	cr_expect_eq(rp_defrag_nodes(c, p, 3, &m, &err), ERR_NO_ROOM);
-	cr_expect_not_null(strstr(err.msg, "of 3 nodes can be emptied"));
+	cr_expect_not_null(strstr(err.msg, "of 3 more nodes can be emptied"));
 	rp_moves_fini(&m);
 	po_placer_free(p);
 	st_cluster_free(c);
@@ -274,13 +274,16 @@ Test(replay_defrag, names_cannot_leave_their_quotes)
 			       .from = 0,
 			       .to = 1};
 	struct rp_moves m = {.list = &move, .count = 1};
+	struct rp_defrag_notes notes = {0};
 	struct buf b = BUF_INIT;
 	const char *text;
 
-	rp_moves_kubectl(&b, c, &m);
+	notes.fixed = 1;
+	rp_moves_kubectl(&b, c, &m, &notes);
 	text = buf_str(&b);
 	cr_assert_not_null(text);
-	cr_expect_not_null(strstr(text, "kubectl cordon 'a'\n"));
+	cr_expect_not_null(strstr(text, "\n# 1 pod without a tessera allocation is taken as fixed\n"
+					"kubectl cordon 'a'\n"));
 	cr_expect_not_null(strstr(text, "kubectl delete pod --wait -n 'x'\\''; rm -rf /; '\\''' "
 					"'$(reboot)' # room on 'b'\n"));
 	cr_expect_not_null(strstr(text, "kubectl uncordon 'a'\n"));

@@ -184,7 +184,7 @@ Test(replay_plan, a_larger_plan_is_the_same_with_any_number_of_jobs)
 	cr_assert_eq(rp_node_type_parse("name=b,cpu=32,memory=64Gi,gpus=2,cost=2", &types[1], &err),
 		     0);
 	rp_trace_init(&t);
-	cr_assert_eq(rp_trace_load_pods(&t, "test/golden/small/pods.csv", NULL, NULL, &err), 0);
+	cr_assert_eq(rp_trace_load_pods(&t, "test/golden/small/pods.csv", 0, NULL, NULL, &err), 0);
 	for (size_t i = 0; i < 2; i++) {
 		opt.jobs = 1 + 3 * i;
 		/* 18 times the pods: more than a sample. */

@@ -55,6 +55,8 @@ static enum en_check_result driver_match(const struct en_doctor_env *env, char t
 	char *version = doctor_read(env, "/proc/driver/nvidia/version");
 	enum en_check_result r;
 
+	if (version == NULL && !env->probe->driver_ok)
+		return doctor_say(text, EN_CHECK_SKIP, "no driver");
 	if (version == NULL)
 		return doctor_say(text, EN_CHECK_WARN,
 				  "/proc/driver/nvidia/version cannot be read");

@@ -189,8 +189,9 @@ static int start_client(struct agent *a, struct err *err)
 	r = a->o.kubeconfig[0] != '\0' ? ku_config_load(a->o.kubeconfig, NULL, &config, &why)
 				       : ku_config_in_cluster(NULL, &config, &why);
 	if (r == ERR_NOT_FOUND && a->o.kubeconfig[0] == '\0') {
-		log_event(a->log, LOG_LEVEL_WARN, "nothing-published", "reason=%s",
-			  log_quote(why.msg, quoted, sizeof(quoted)));
+		if (a->o.publish)
+			log_event(a->log, LOG_LEVEL_WARN, "nothing-published", "reason=%s",
+				  log_quote(why.msg, quoted, sizeof(quoted)));
 		return 0;
 	}
 	if (r != 0) {

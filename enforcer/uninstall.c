@@ -64,9 +64,17 @@ int en_remove_tree(const char *path, struct err *err)
 struct work {
 	struct en_run_options o;
 	bool force, failed;
+	size_t *taken; /* things that were there and are gone */
 	bool keep_mps,
 		keep_run; /* folders that tell the next attempt what is still to be taken away */
 };
+
+/* Says what is gone; "what" is one thing, of "name". */
+static void tell(const struct work *w, const char *what, const char *name)
+{
+	printf("removed: %s%s%s\n", what, name[0] != '\0' ? " " : "", name);
+	++*w->taken;
+}
 
 static void say(struct work *w, const char *what, const struct err *err)
 {
@@ -119,6 +127,8 @@ static int release_containers(struct work *w, struct err *err)
 					    &why) != 0)
 				say(w, list[i].name, &why);
 		}
+		if (list[i].by_cgroup)
+			tell(w, "memory limits of container", list[i].name);
 	}
 	en_limits_free(limits);
 	free(list);
@@ -155,6 +165,8 @@ static int end_mps(const struct work *w, struct err *err)
 			r = err_set(err, ERR_IO, "process %lld does not end", (long long)s.pid);
 		en_mps_thread_stop(m);
 	}
+	if (r == 0)
+		tell(w, "the MPS daemon", "");
 	en_mps_free(m);
 	return r;
 }
@@ -215,7 +227,16 @@ int en_remove_mig(const struct en_run_options *o, struct err *err)
 
 static int remove_mig(const struct work *w, struct err *err)
 {
-	return en_remove_mig(&w->o, err);
+	char path[EN_PATH_CAP + 8];
+	bool was;
+	int r;
+
+	snprintf(path, sizeof(path), "%s/mig", w->o.run_dir);
+	was = access(path, F_OK) == 0;
+	r = en_remove_mig(&w->o, err);
+	if (r == 0 && was)
+		tell(w, "all MIG instances that the agent had made", "");
+	return r;
 }
 
 /* ---- the Node ---- */
@@ -273,6 +294,8 @@ static int clean_node(const struct work *w, struct err *err)
 	if (r == 0)
 		r = call(c, buf_str(&status), "application/strategic-merge-patch+json", condition,
 			 err);
+	if (r == 0)
+		tell(w, "inventory and condition of node", w->o.node);
 	buf_fini(&node);
 	buf_fini(&status);
 	ku_client_free(c);
@@ -290,7 +313,9 @@ static int remove_hook(const struct work *w, struct err *err)
 	if (strlen(w->o.hook_path) >= sizeof(path))
 		return err_set(err, ERR_INVALID, "--hook-path is too long");
 	memcpy(path, w->o.hook_path, strlen(w->o.hook_path) + 1);
-	if (unlink(path) != 0 && errno != ENOENT)
+	if (unlink(path) == 0)
+		tell(w, "hook", path);
+	else if (errno != ENOENT)
 		return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
 	for (int i = 0; i < 2 && (slash = strrchr(path, '/')) != NULL && slash != path; i++) {
 		*slash = '\0';
@@ -325,9 +350,13 @@ static void remove_folders(struct work *w)
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
 		struct err err = ERR_INIT;
 
-		if (folders[i].path[0] != '\0' && !folders[i].keep &&
-		    en_remove_tree(folders[i].path, &err) != 0)
+		if (folders[i].path[0] == '\0' || folders[i].keep ||
+		    (access(folders[i].path, F_OK) != 0 && errno == ENOENT))
+			continue;
+		if (en_remove_tree(folders[i].path, &err) != 0)
 			say(w, "folder", &err);
+		else
+			tell(w, "folder", folders[i].path);
 	}
 }
 
@@ -358,7 +387,8 @@ int en_uninstall_main(int argc, char *const *argv)
 		"instances that it made, the inventory and condition of the Node, the hook, and all\n"
 		"folders. Refuses while an agent runs, and, without --force, while containers have a\n"
 		"share.\n\n" EN_EXIT_STATUS_TEXT;
-	struct work w = {.failed = false};
+	size_t taken = 0;
+	struct work w = {.taken = &taken};
 	struct err err = ERR_INIT;
 	int fd = -1, r;
 
@@ -379,6 +409,8 @@ int en_uninstall_main(int argc, char *const *argv)
 		(void)step(&w, "node", clean_node);
 		(void)step(&w, "hook", remove_hook);
 		remove_folders(&w);
+		if (taken == 0 && !w.failed)
+			puts("nothing of the agent was there");
 	}
 	if (fd >= 0)
 		close(fd);

@@ -35,7 +35,8 @@ enum family {
 	GPU_LIMIT,
 	GPU_CLIENTS,
 	GPU_MODE,
-	/* with an API server */
+	ADMISSIONS,
+	/* with an API server only, from LEADER on */
 	LEADER,
 	AUTH_FAILED,
 	BIND_POSTS,
@@ -59,7 +60,6 @@ enum family {
 	NODE_TOTALS,
 	LIMIT_CHANGES,
 	EVENTS,
-	ADMISSIONS,
 	FAMILY_COUNT,
 };
 
@@ -106,11 +106,14 @@ static const struct prom_family families[FAMILY_COUNT] = {
 	[GPU_BOOKED] = {"tessera_gpu_memory_booked_bytes", "gauge", "node, gpu",
 			"Memory of the GPU that is given away."},
 	[GPU_LIMIT] = {"tessera_gpu_memory_limit_bytes", "gauge", "node, gpu",
-		       "Sum of the memory limits on the GPU."},
+		       "Sum of the memory limits of shares on the GPU; 0 where it is in exclusive "
+		       "use or has MIG."},
 	[GPU_CLIENTS] = {"tessera_gpu_clients", "gauge", "node, gpu",
 			 "Containers that share the GPU."},
 	[GPU_MODE] = {"tessera_gpu_mode", "gauge", "node, gpu, mode",
 		      "1 for the compute mode that the GPU is in."},
+	[ADMISSIONS] = {"tessera_admissions_total", "counter", "verdict",
+			"Admission reviews: allowed, changed, refused, failed."},
 	[LEADER] = {"tessera_leader", "gauge", "", "1 while this replica leads."},
 	[AUTH_FAILED] = {"tessera_api_auth_failed", "gauge", "",
 			 "1 while the API server answers 401 to us."},
@@ -162,8 +165,6 @@ static const struct prom_family families[FAMILY_COUNT] = {
 		 "Wishes for another memory limit of a container that runs: written, refused "
 		 "(with an event), failed (the API server), stale (the pod had changed)."},
 	[EVENTS] = {"tessera_events_total", "counter", "result", "Events: sent, dropped."},
-	[ADMISSIONS] = {"tessera_admissions_total", "counter", "verdict",
-			"Admission reviews: allowed, changed, refused, failed."},
 };
 
 static const unsigned codes[EX_CODES_COUNT] = EX_CODES;
@@ -481,5 +482,7 @@ void ex_metrics_text(const struct ex_metrics *m, const struct ex_service_counts 
 
 void ex_metrics_markdown(struct buf *b)
 {
-	prom_markdown(b, families, FAMILY_COUNT);
+	prom_markdown(b, families, LEADER);
+	buf_puts(b, "\nWith an API server only (`--kubeconfig`, `--in-cluster`):\n\n");
+	prom_markdown(b, &families[LEADER], FAMILY_COUNT - LEADER);
 }

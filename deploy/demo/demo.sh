@@ -6,9 +6,18 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=${BUILD:-build}
 openb=../shared/traces/openb
-[ "${1:-}" = --openb ] && openb=${2:?--openb needs a folder}
-[ "${1:-}" = --openb ] && [ ! -f "$openb/openb_node_list_gpu_node.csv" ] &&
-	{ echo "demo: $openb has no openb_node_list_gpu_node.csv" >&2; exit 2; }
+wrong() {
+	echo "demo: $1" >&2
+	exit 2
+}
+if [ "${1:-}" = --openb ]; then
+	[ $# -ge 2 ] || wrong "--openb needs a folder"
+	openb=$2
+	[ -f "$openb/openb_node_list_gpu_node.csv" ] ||
+		wrong "$openb has no openb_node_list_gpu_node.csv"
+	shift 2
+fi
+[ $# -eq 0 ] || wrong "$1: no such argument; usage: demo.sh [--openb DIR]"
 
 tmp=$(mktemp -d)
 pid=

@@ -67,8 +67,15 @@ func TestAgentUninstall(t *testing.T) {
 		})
 		c.node.agent.Stop()
 	}
-	if out, err := c.node.agent.Uninstall("--force"); err != nil {
+	out, err := c.node.agent.Uninstall("--force")
+	if err != nil {
 		t.Fatalf("%v %s", err, out)
+	}
+	for _, gone := range []string{"memory limits of container ", "inventory and condition of node " + nodeName,
+		"folder "} {
+		if !strings.Contains(out, "removed: "+gone) {
+			t.Errorf("%q is not said to be removed: %s", gone, out)
+		}
 	}
 	c.uninstalled()
 	limits, err := c.node.hw.Limits()

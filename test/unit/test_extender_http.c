@@ -183,6 +183,32 @@ Test(extender_http, bind_release_and_what_can_be_seen)
 	free(args);
 }
 
+/* METRICS.md says which there are without an API server: those of its first table, all of them. */
+Test(extender_http, metrics_are_those_that_the_document_promises)
+{
+	size_t len;
+	long status = 0;
+	char *doc = xf_file("extender/METRICS.md", &len), *name, *end, want[200];
+	char *text = xf_http(&h, "/metrics", NULL, 0, NULL, &status);
+	const char *apart = strstr(doc, "With an API server only");
+	unsigned here = 0, away = 0;
+
+	cr_assert_not_null(apart);
+	for (name = doc; (name = strstr(name, "\n| `tessera_")) != NULL; name = end) {
+		bool without = name < apart;
+
+		name += strlen("\n| `");
+		end = strchr(name, '`');
+		snprintf(want, sizeof(want), "# TYPE %.*s ", (int)(end - name), name);
+		cr_expect_eq(strstr(text, want) != NULL, without, "%s", want);
+		*(without ? &here : &away) += 1;
+	}
+	cr_expect_gt(here, 20);
+	cr_expect_gt(away, 20);
+	free(text);
+	free(doc);
+}
+
 Test(extender_http, the_cluster_is_valid_json)
 {
 	long status = 0;

@@ -119,6 +119,50 @@ Test(extender_said, many_absent_nodes_are_few_lines)
 	log_free(log);
 }
 
+/* What deploy/README.md shows of a pod, before and after, is what happens. */
+Test(extender_said, the_example_of_the_manual)
+{
+	struct ex_service_config cfg = logged();
+	struct buf b = BUF_INIT;
+	struct err err = ERR_INIT;
+	char *manual, *text = NULL, line[1000];
+	cJSON *record, *annotations, *v;
+	size_t len, shown = 0;
+	struct xf f;
+
+	make_file();
+	manual = xf_file("deploy/README.md", &len);
+	cr_expect_not_null(strstr(manual, "    gpu-memory: \"12288\""));
+	xf_list_begin(&b);
+	xf_node(&b, "n1", 8, 81559, "NVIDIA H100 80GB HBM3", false);
+	xf_list_end(&b);
+	cfg.contract.prefix = "nvidia.com/container.";
+	xf_open(&f, buf_str(&b), &cfg, path);
+	cr_assert_not_null(xf_schedule(&f,
+				       (struct xf_pod){.uid = "example",
+						       .annotations = "\"gpu-memory\":\"12288\"",
+						       .no_comma = true},
+				       "n1"));
+	ex_service_close_journal(f.s);
+	cr_assert_eq(file_read(path, 65536, &text, &len, &err), 0, "%s", err.msg);
+	record = cJSON_Parse(text);
+	annotations = cJSON_GetObjectItemCaseSensitive(record, "annotations");
+	cJSON_ArrayForEach(v, annotations)
+	{
+		snprintf(line, sizeof(line), "        %s: %s\n", v->string, v->valuestring);
+		cr_expect(strstr(manual, line) != NULL, "deploy/README.md lacks%s", line);
+		shown++;
+	}
+	cr_expect_eq(shown, 5, "%s", text);
+	cJSON_Delete(record);
+	xf_close(&f);
+	log_free(cfg.log);
+	remove_file();
+	free(manual);
+	free(text);
+	buf_fini(&b);
+}
+
 static const char half[] = "\"gpu-fraction\":\"0.5\"";
 
 Test(extender_said, binds_and_refusals)

@@ -276,8 +276,12 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *conn, const 
 	}
 	s = remember(f, conn, url, method, in);
 	choose(f, &s->rq, &r);
-	if (!wait_ms(f, r.delay_ms))
+	if (!wait_ms(f, r.delay_ms)) {
+		free(r.take_body);
+		if (r.next_free != NULL)
+			r.next_free(r.next_ctx);
 		return MHD_NO;
+	}
 	return respond(f, conn, &r);
 }
 

@@ -177,7 +177,7 @@ static int64_t eval_fgd(const struct fr_measure *m, struct sums s, int32_t r, in
 	return n;
 }
 
-/* Classes of one device, where nothing is out of the ordinary: the same as below, without a branch. */
+/* Classes of one device: the same as below, without a branch. */
 WIDE static int64_t eval_ca_plain(const struct fr_measure *m, const struct fr_caps *caps,
 				  struct sums s, int32_t r, uint32_t cpu)
 {
@@ -190,9 +190,10 @@ WIDE static int64_t eval_ca_plain(const struct fr_measure *m, const struct fr_ca
 			14;
 		int32_t most = (int32_t)(cap < FR_UNCAPPED ? cap : FR_UNCAPPED) | caps->floor[i];
 		int32_t fill = s.fill[i] < most ? s.fill[i] : most;
-		bool fits = (s.fit[i] >= 1) & (cpu >= m->cpu_bound[i]);
+		bool fits = ((s.fit[i] >= 1) | (caps->valued[i] != 0)) & (cpu >= m->cpu_bound[i]);
+		int32_t lost = fits ? s.unfit[i] & ~caps->valued[i] : r;
 
-		n += (int64_t)m->weight[i] * (r - fill + 3 * (fits ? s.unfit[i] : r));
+		n += (int64_t)m->weight[i] * (r - fill + 3 * lost);
 	}
 	return n;
 }

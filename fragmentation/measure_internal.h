@@ -31,9 +31,10 @@ struct fr_type_class {
 
 /* How many milli CPU allows a class to fill, as (cpu * inv) >> 46 in arrays; of the classes of one device. */
 struct fr_caps {
-	bool plain;           /* all of them can be had so, and none is rated by fr_type.value */
+	bool plain;           /* all of them can be had so */
 	uint32_t *low, *high; /* the halves of fr_type_class.cpu_inv */
 	int32_t *floor;       /* 0, or FR_UNCAPPED where CPU is no limit */
+	int32_t *valued;      /* -1 where the class is rated by fr_type.value, else 0 */
 };
 
 struct fr_type {

@@ -78,7 +78,8 @@ static int value_make(const struct fr_measure *m, struct fr_type *t)
 	return t->value ? 0 : ERR_NOMEM;
 }
 
-/* CPU is a limit where a class asks for it and takes something of the device; else what it fills is 0. */
+/* CPU is a limit where a class asks for it and takes something of the device (else what it fills is 0), but for one
+ * that is rated by the value of layouts. */
 static int caps_make(const struct fr_measure *m, struct fr_type *t)
 {
 	struct fr_caps *c = &t->caps;
@@ -86,14 +87,16 @@ static int caps_make(const struct fr_measure *m, struct fr_type *t)
 	c->low = calloc(m->single_count + 1, sizeof(*c->low));
 	c->high = calloc(m->single_count + 1, sizeof(*c->high));
 	c->floor = calloc(m->single_count + 1, sizeof(*c->floor));
-	if (!c->low || !c->high || !c->floor)
+	c->valued = calloc(m->single_count + 1, sizeof(*c->valued));
+	if (!c->low || !c->high || !c->floor || !c->valued)
 		return ERR_NOMEM;
 	c->plain = true;
 	for (uint32_t i = 0; i < m->single_count; i++) {
 		const struct fr_type_class *tc = &t->classes[i];
-		bool limited = m->cpu[i] > 0 && tc->d_milli > 0;
+		bool limited = m->cpu[i] > 0 && tc->d_milli > 0 && !m->valued[i];
 
-		c->plain &= !m->valued[i] && (tc->cpu_inv != 0 || !limited);
+		c->plain &= tc->cpu_inv != 0 || !limited;
+		c->valued[i] = m->valued[i] ? -1 : 0;
 		c->floor[i] = limited ? 0 : FR_UNCAPPED;
 		c->low[i] = (uint32_t)tc->cpu_inv;
 		c->high[i] = (uint32_t)(tc->cpu_inv >> 32);
@@ -107,6 +110,7 @@ void fr_type_fini(struct fr_type *t)
 	free(t->caps.low);
 	free(t->caps.high);
 	free(t->caps.floor);
+	free(t->caps.valued);
 	fr_mig_value_free(t->value);
 }
 

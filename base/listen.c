@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define BACKLOG 4096 /* the kernel's own bound may be lower */
+#define FILES 65536
 
 /* Cuts "ADDR:PORT" in two. */
 static int split(const char *text, char *host, size_t host_cap, const char **ret_port,
@@ -122,4 +124,18 @@ int listen_open(const char *text, bool tls, int *ret_fd, char *url, size_t url_c
 	}
 	*ret_fd = fd;
 	return 0;
+}
+
+uint64_t listen_more_files(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) != 0)
+		return UINT64_MAX;
+	if (r.rlim_cur < FILES && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max < FILES ? r.rlim_max : FILES;
+		if (setrlimit(RLIMIT_NOFILE, &r) != 0 && getrlimit(RLIMIT_NOFILE, &r) != 0)
+			return UINT64_MAX;
+	}
+	return r.rlim_cur;
 }

@@ -8,16 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/listen.h"
 #include "enforcer/probe_exec.h"
 #include "enforcer/run_internal.h"
 
-#define FILES 65536
 #define FLUSH_MS 3000 /* of the last condition, at the end */
 #define TICK_MS 1000
 #define SAVE_MS 300000
@@ -45,18 +44,6 @@ void run_wake(const struct agent *a)
 const char *run_given(const char *option)
 {
 	return option[0] != '\0' ? option : NULL;
-}
-
-/* One for each container, each connection and more: what a runtime gives a process without being asked, 1,024,
- * is few. Without any no hook is answered. */
-static void more_files(void)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= FILES)
-		return;
-	r.rlim_cur = r.rlim_max < FILES ? r.rlim_max : FILES;
-	(void)setrlimit(RLIMIT_NOFILE, &r);
 }
 
 /* ---- signals ---- */
@@ -302,7 +289,7 @@ int en_run_main(int argc, char *const *argv)
 	pthread_mutex_init(&a.lock, NULL);
 	a.started_ms = run_now_ms();
 	a.log = log_new((enum log_level)log_level_parse(a.o.log_level), NULL, NULL, NULL, NULL);
-	more_files();
+	(void)listen_more_files(); /* one for each container, each connection and more; without any no hook is answered */
 	rc = signals_take(&a, &err);
 	if (rc == 0)
 		rc = run_start(&a, &err);

@@ -1,9 +1,9 @@
 /* tessera-extender: a cluster from a file or an API server, served until it is told to stop. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,18 +36,12 @@ static void put_version(struct buf *b)
  * wait in the kernel and the scheduler's calls run out of time. */
 static void raise_descriptors(struct log *log)
 {
-	struct rlimit r;
+	uint64_t limit = listen_more_files();
 
-	if (getrlimit(RLIMIT_NOFILE, &r) != 0)
-		return;
-	if (r.rlim_cur < r.rlim_max && r.rlim_cur < 65536) { /* never lower than it was */
-		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
-		setrlimit(RLIMIT_NOFILE, &r);
-	}
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < DESCRIPTORS)
+	if (limit < DESCRIPTORS)
 		log_event(log, LOG_LEVEL_WARN, "few-descriptors",
-			  "limit=%llu wanted=%d remedy=\"raise the limit of open files\"",
-			  (unsigned long long)r.rlim_cur, DESCRIPTORS);
+			  "limit=%" PRIu64 " wanted=%d remedy=\"raise the limit of open files\"",
+			  limit, DESCRIPTORS);
 }
 
 /* SIGHUP waits from the start on until there is something to read again. */

@@ -201,7 +201,6 @@ WIDE static int64_t eval_ca_plain(const struct fr_measure *m, const struct fr_ca
 static int64_t eval_ca_singles(const struct fr_measure *m, const struct fr_type *t, struct sums s,
 			       int32_t r, int64_t cpu)
 {
-	bool relaxed = cpu >= m->cpu_relaxed;
 	int64_t n = 0;
 
 	if (t->caps.plain && cpu < FR_CPU_EXACT)
@@ -214,7 +213,7 @@ static int64_t eval_ca_singles(const struct fr_measure *m, const struct fr_type 
 
 		if (m->valued[i]) {
 			lost = cpu >= m->cpu[i] ? 0 : r;
-		} else if (!relaxed) {
+		} else {
 			cap = cpu_cap(tc, m->cpu[i], 1, cpu);
 			fill = fill < cap ? fill : cap;
 		}

@@ -100,7 +100,6 @@ struct fr_measure {
 	int32_t *count;
 	int64_t *cpu;
 	uint32_t *cpu_bound; /* the same, at most FR_CPU_EXACT */
-	int64_t cpu_relaxed; /* CPU left at which no class of any type is limited by CPU */
 
 	uint32_t type_count, type_cap;
 	struct fr_type *types;

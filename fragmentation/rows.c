@@ -148,11 +148,6 @@ static int type_add(struct fr_measure *m, uint32_t product, const struct st_gpu 
 			c, t, product == STRPOOL_NONE ? NULL : strpool_str(products, product), tc);
 		if (c->kind == ST_KIND_SHARE && tc->d_mib < d_min)
 			d_min = tc->d_mib;
-		/* Enough CPU for more tasks than 16 whole devices can hold of this class. */
-		if (tc->d_milli > 0)
-			m->cpu_relaxed =
-				arith_max(m->cpu_relaxed,
-					  c->cpu_milli * (ST_GPUS_MAX * 1000 / tc->d_milli + 1));
 	}
 	t->clients_cap = (int32_t)arith_min((int64_t)t->alloc_mib / d_min + 1, INT32_MAX);
 	if ((m->kind != FR_FGD && m->has_mig && t->mig && value_make(m, t) < 0) ||

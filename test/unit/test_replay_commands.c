@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "kube/object.h"
 #include "replay/command.h"
+#include "test/lib/temp_file.h"
 
 #define NODES "test/golden/small/nodes.csv"
 #define PODS "test/golden/small/pods.csv"
@@ -43,17 +44,6 @@ static char *slurp(const char *path)
 
 	cr_assert_eq(file_read(path, 1 << 24, &text, &len, &err), 0, "%s", err.msg);
 	return text;
-}
-
-static const char *temp(char path[32])
-{
-	int fd;
-
-	snprintf(path, 32, "/tmp/tessera-XXXXXX");
-	fd = mkstemp(path);
-	cr_assert_geq(fd, 0);
-	close(fd);
-	return path;
 }
 
 Test(replay_commands, exit_status_of_run)
@@ -122,8 +112,8 @@ Test(replay_commands, run_writes_json_curves_and_decisions)
 	snprintf(words, sizeof(words),
 		 "--nodes " NODES " --pods " PODS " --order " ORDER
 		 " --policy fgd --json --csv %s --decisions %s",
-		 temp(csv_path), temp(rows_path));
-	cr_assert_eq(call(rp_cmd_run, words, temp(json_path)), 0);
+		 temp_file(csv_path), temp_file(rows_path));
+	cr_assert_eq(call(rp_cmd_run, words, temp_file(json_path)), 0);
 	text = slurp(json_path);
 	cr_assert_eq(ku_json_parse(text, strlen(text), &root, &err), 0, "%s", err.msg);
 	free(text);
@@ -182,7 +172,7 @@ Test(replay_commands, whatif_with_and_without_time)
 			 "--nodes " NODES " --pods " PODS
 			 " --remove-nodes 3 --seed 1,2 --json --quiet%s",
 			 rows[i].words);
-		cr_assert_eq(call(rp_cmd_whatif, words, temp(path)), 0, "%s", words);
+		cr_assert_eq(call(rp_cmd_whatif, words, temp_file(path)), 0, "%s", words);
 		text = slurp(path);
 		cr_assert_eq(ku_json_parse(text, strlen(text), &root, &err), 0, "%s", err.msg);
 		free(text);
@@ -208,7 +198,7 @@ static char *printed(command_fn fn, const char *words)
 {
 	char path[32], *text;
 
-	cr_assert_eq(call(fn, words, temp(path)), 0, "%s", words);
+	cr_assert_eq(call(fn, words, temp_file(path)), 0, "%s", words);
 	text = slurp(path);
 	unlink(path);
 	return text;
@@ -287,10 +277,12 @@ Test(replay_commands, cluster_and_generate_print_what_run_reads)
 {
 	char nodes[32], pods[32], json[32], words[512];
 
-	cr_assert_eq(call(rp_cmd_generate, "--kind nodes --count 20 --seed 3", temp(nodes)), 0);
-	cr_assert_eq(call(rp_cmd_generate, "--kind pods --gpus-total 60 --spec 10", temp(pods)), 0);
+	cr_assert_eq(call(rp_cmd_generate, "--kind nodes --count 20 --seed 3", temp_file(nodes)),
+		     0);
+	cr_assert_eq(
+		call(rp_cmd_generate, "--kind pods --gpus-total 60 --spec 10", temp_file(pods)), 0);
 	snprintf(words, sizeof(words), "--nodes %s --gpu-mib 40000", nodes);
-	cr_assert_eq(call(rp_cmd_cluster, words, temp(json)), 0);
+	cr_assert_eq(call(rp_cmd_cluster, words, temp_file(json)), 0);
 	snprintf(words, sizeof(words), "--nodes %s --pods %s --check", json, pods);
 	cr_assert_eq(call(rp_cmd_run, words, NULL), 0);
 	cr_assert_eq(call(rp_cmd_cluster, "", NULL), 2);

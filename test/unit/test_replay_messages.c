@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "replay/command.h"
+#include "test/lib/temp_file.h"
 
 #define ARGS_MAX 16
 
@@ -33,17 +34,6 @@ struct said {
 	char *text; /* standard output and standard error together */
 };
 
-static const char *temp(char path[32])
-{
-	int fd;
-
-	snprintf(path, 32, "/tmp/tessera-XXXXXX");
-	fd = mkstemp(path);
-	cr_assert_geq(fd, 0);
-	close(fd);
-	return path;
-}
-
 /* Runs the command on words split at blanks, of which "FILE" is a file with that text. */
 static struct said say(int (*fn)(const struct rp_command *, int, char **), const char *words,
 		       const char *file)
@@ -55,8 +45,8 @@ static struct said say(int (*fn)(const struct rp_command *, int, char **), const
 	size_t len;
 	int argc = 0;
 
-	temp(in);
-	temp(out);
+	temp_file(in);
+	temp_file(out);
 	if (file != NULL)
 		cr_assert_eq(file_replace(in, file, strlen(file), &err), 0, "%s", err.msg);
 	snprintf(text, sizeof(text), "%s", words);
